@@ -540,6 +540,22 @@ fn damaged_archive_is_refused_and_changes_nothing() {
         assert_eq!(names_in(&cluster.path("catalog")), before, "{begin}");
         fs::write(&object, &whole).expect("written");
     }
+    // A whole manifest of another catalog than the one that is there.
+    let object = object(&place, "manifest-");
+    let whole = fs::read(&object).expect("readable");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&whole[9..]).expect("JSON");
+    manifest["commands"] = (manifest["commands"].as_u64().expect("counted") + 1).into();
+    let json = manifest.to_string();
+    let sum = sanderling_protocol::checksum::crc32c(json.as_bytes());
+    fs::write(&object, format!("{sum:08x}\n{json}")).expect("written");
+    let target = text(cluster.path("other"));
+    let words = ["namenode", "recover", "--archive", &place, "--dir", &target];
+    let refused = run(sanderling().args(words));
+    assert!(refused.code == 1 && refused.stderr.contains("damaged"), "{refused}");
+    let words = ["namenode", "--listen", "127.0.0.1:0", "--http", "none", "--dir", &target];
+    let started = run(sanderling().args(words));
+    assert!(started.code != 0 && started.stderr.contains("did not reach its end"), "{started}");
+    fs::write(&object, &whole).expect("written");
     let recovered = recover_into(&cluster, &place, &["--replace"]);
     assert_eq!(recovered.code, 0, "{recovered}");
     cluster.start_namenode(&[]);

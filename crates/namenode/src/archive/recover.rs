@@ -99,21 +99,27 @@ pub async fn recover_from_archive(
     unfinished.accepts(Some(generation.cluster))?;
     let files = download(archive, &generation, &manifest, unfinished.directory()).await?;
     let directory = Arc::clone(unfinished.directory());
-    let (cluster, commands) = unfinished.end(generation.cluster, &files, || {
+    let mut other = None;
+    let ended = unfinished.end(generation.cluster, &files, || {
         let found = recovery::check(&directory)?;
+        let (cluster, commands) = found;
+        if cluster != generation.cluster || manifest.commands.is_some_and(|it| it != commands) {
+            other = Some(ArchiveDamage::OtherCatalog { commands, cluster });
+            // An error keeps the mark.
+            return Err(NamenodeStartError::Unrestored { directory: directory.path().to_owned() });
+        }
         // Before a namenode can start there.
         match options.is_of_group {
             true => rebirth::begin(&directory, next)?,
             false => rebirth::leave(&directory)?,
         }
         Ok(found)
-    })?;
-    if cluster != generation.cluster || manifest.commands.is_some_and(|it| it != commands) {
-        let damage = ArchiveDamage::OtherCatalog { commands, cluster };
+    });
+    if let Some(damage) = other {
         let (url, object) = (archive.url.clone(), "the manifest".to_owned());
-        directory.set_unrestored(Some(generation.cluster)).map_err(ArchiveError::from)?;
         return Err(ArchiveError::Damaged { url, object, damage }.into());
     }
+    let (cluster, commands) = ended?;
     let ArchiveManifest { is_closed, at_unix_millis, .. } = manifest;
     let (generation, is_closed) = (generation.number, is_closed && later.is_none());
     let group = next;
