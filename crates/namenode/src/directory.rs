@@ -287,14 +287,17 @@ impl Directory {
         }
     }
 
-    /// Notes that a restore exchanges the files for a catalog of this cluster, or that it has
-    /// ended. The caller syncs.
+    /// Notes durably that a restore exchanges the files for a catalog of this cluster. `None` is
+    /// the mark of a program that wrote no cluster. An earlier mark is there until this one is.
     pub(crate) fn set_unrestored(&self, cluster: Option<ClusterId>) -> io::Result<()> {
-        let path = self.path.join(UNRESTORED);
-        let Some(cluster) = cluster else { return self.files.remove(&path) };
-        let file = self.files.create(&path)?;
-        file.write_at(format!("{:016x}", cluster.0).as_bytes(), 0)?;
-        file.sync()
+        let text = cluster.map_or_else(String::new, |cluster| format!("{:016x}", cluster.0));
+        self.publish(&self.path.join(UNRESTORED), &[text.as_bytes()])?;
+        Ok(())
+    }
+
+    /// Notes that the restore has ended. The caller syncs.
+    pub(crate) fn clear_unrestored(&self) -> io::Result<()> {
+        self.files.remove(&self.path.join(UNRESTORED))
     }
 
     /// Returns whether a restore ended in the middle of that.
@@ -303,7 +306,7 @@ impl Directory {
     }
 
     /// Returns the cluster of that restore; `None` if there was none, or if its mark names none: it
-    /// is of a program that wrote no cluster, or was cut off before any file was exchanged.
+    /// is of a program that wrote no cluster.
     pub(crate) fn unrestored_cluster(&self) -> Option<ClusterId> {
         let file = self.files.open(&self.path.join(UNRESTORED)).ok()?;
         // One byte more than an id has.
@@ -343,7 +346,11 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
     use super::*;
+    use crate::files::disk::{Disk, Faults};
 
     #[test]
     fn second_namenode_on_a_directory_is_refused() {
@@ -391,6 +398,45 @@ mod tests {
         directory.prune(100, &[]).unwrap();
         assert_eq!(directory.list(FileKind::Journal).unwrap(), [100]);
         assert_eq!(directory.strange().unwrap(), strange);
+    }
+
+    #[test]
+    fn mark_of_a_restore_is_whole_after_a_crash_at_any_moment() {
+        let path = Path::new("/catalog");
+        let (one, other) = (Some(ClusterId(1)), Some(ClusterId(2)));
+        let faults = [
+            Faults::default(),
+            // The file is not made, or it is not renamed.
+            Faults { name: Some(0), ..Faults::default() },
+            Faults { name: Some(1), ..Faults::default() },
+            Faults { write: Some(0), ..Faults::default() },
+            // Its bytes are not synced, or its name is not.
+            Faults { sync: Some(0), ..Faults::default() },
+            Faults { sync: Some(1), ..Faults::default() },
+        ];
+        for (faults, seed) in faults.iter().flat_map(|it| (0..50).map(move |seed| (*it, seed))) {
+            let disk = Disk::default();
+            for (before, cluster) in [(None, one), (one, other)] {
+                let directory = Directory::of(path, Arc::new(disk.clone())).unwrap();
+                assert_eq!(directory.unrestored_cluster(), before);
+                disk.with(|image| image.faults = faults);
+                let marked = directory.set_unrestored(cluster);
+                let random = &mut StdRng::seed_from_u64(seed);
+                disk.with(|image| {
+                    image.faults = Faults::default();
+                    image.crash(random);
+                });
+                let after = Directory::of(path, Arc::new(disk.clone())).unwrap();
+                let found = after.unrestored_cluster();
+                let is_whole = after.is_unrestored() == found.is_some();
+                let is_either = found == cluster || (marked.is_err() && found == before);
+                assert!(is_whole && is_either, "{faults:?}, {seed}: {marked:?} and {found:?}");
+                after.set_unrestored(cluster).unwrap();
+            }
+            let directory = Directory::of(path, Arc::new(disk.clone())).unwrap();
+            directory.clear_unrestored().unwrap();
+            assert!(!directory.is_unrestored());
+        }
     }
 
     #[test]

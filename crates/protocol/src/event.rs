@@ -57,7 +57,7 @@ pub enum EventKind {
     JobRegistered { job: JobId, path: Path },
     /// A job ended, by its owner or because its lease ran out.
     JobEnded { job: JobId, path: Path, is_expired: bool, freed_bytes: u64 },
-    /// Another manager leads from now on.
+    /// The first manager, or another one than before, leads from now on.
     ManagerChanged { name: String },
     /// The namenode started and read its log up to here.
     NamenodeStarted { commands: u64, cut_bytes: u64 },

@@ -331,6 +331,55 @@ fn restore_that_fails_in_the_exchange_reports_the_state_of_the_directory() {
     cluster.start_namenode(&[]);
 }
 
+#[test]
+fn restore_of_another_cluster_needs_replace_after_each_that_failed() {
+    if !is_root("restore_of_another_cluster_needs_replace_after_each_that_failed") {
+        return;
+    }
+    let (mut cluster, other) = (Cluster::of(0), Cluster::of(0));
+    let [own, others] = ["own.backup", "others.backup"].map(|it| text(cluster.path(it)));
+    for (of, file) in [(&cluster, &own), (&other, &others)] {
+        let taken = backup(of, file);
+        assert_eq!(taken.code, 0, "{taken}");
+    }
+    cluster.namenode.kill();
+    let mark = cluster.path("catalog/restore-unfinished");
+    let marked = || fs::read_to_string(&mark).expect("it is marked");
+    // A mount keeps its name, and all before it in the order of the names are set aside.
+    let fails = |from: &str, held: &str| {
+        let held = cluster.path("catalog").join(held);
+        let mounted = Mounted::on(held.clone());
+        let failed = restore(&cluster, from, &["--replace"]);
+        drop(mounted);
+        fs::remove_dir(&held).expect("removed");
+        assert!(failed.code == 1 && failed.stderr.contains("cannot set aside "), "{failed}");
+    };
+    let refused = |from: &str| {
+        let before = marked();
+        let ran = restore(&cluster, from, &[]);
+        assert!(ran.code == 1 && ran.stderr.contains("--replace"), "{ran}");
+        assert_eq!(marked(), before, "{ran}");
+    };
+    fails(&own, "snapshot-held");
+    let first = marked();
+    assert!(first.len() == 16 && cluster.path("catalog/replaced-1").is_dir(), "{first}");
+    refused(&others);
+    // One that exchanges nothing leaves the mark, also that of a program that named no cluster.
+    for text in [first.as_str(), ""] {
+        fs::write(&mark, text).expect("written");
+        fails(&others, "group-state.held");
+        assert_eq!(marked(), text);
+        refused(&others);
+    }
+    // One that exchanges files is repeated as it was begun.
+    fs::write(cluster.path("catalog/journal-held"), "older").expect("written");
+    fails(&others, "snapshot-held");
+    assert_ne!(marked(), first);
+    refused(&own);
+    let again = restore(&cluster, &others, &[]);
+    assert!(again.code == 0 && !mark.exists(), "{again}");
+}
+
 /// Returns a backup with another format in its description.
 fn of_format(whole: &[u8], format: u32) -> Vec<u8> {
     let length = u32::from_le_bytes(whole[12..16].try_into().expect("four bytes")) as usize;

@@ -713,3 +713,15 @@ fn member_that_was_removed_while_it_was_away_ends_when_it_comes_back() {
     assert!(back.log().contains("removed from its group"), "{}", back.log());
     assert_eq!(group.roles(leader).len(), 2);
 }
+
+/// There was no other one before.
+#[test]
+fn first_manager_of_a_group_is_not_logged_as_another_one() {
+    let group = Group::start(3, &[]);
+    let logs = || group.members.iter().flatten().map(cluster::Server::log).collect::<String>();
+    cluster::until("its manager leads", SOON, || {
+        let is_there = |line: &str| logs().contains(line);
+        (is_there("a manager leads from now on") && is_there("this manager leads")).then_some(())
+    });
+    assert!(!logs().contains("another manager"), "{}", logs());
+}

@@ -46,7 +46,8 @@ pub enum RestoreError {
     /// and no namenode starts on it before a restore or a recovery has succeeded: do it again.
     #[error(transparent)]
     Unfinished(Box<NamenodeStartError>),
-    /// The directory holds a catalog, and [`RestoreOptions::is_replacing`] is not set.
+    /// The directory holds a catalog, or a restore of another cluster into it did not reach its
+    /// end, and [`RestoreOptions::is_replacing`] is not set.
     #[error("{} holds {name}", .directory.display())]
     NotEmpty {
         /// The directory.
@@ -133,7 +134,8 @@ pub(crate) struct UnfinishedRestore {
     new_directories: Vec<PathBuf>,
     /// The lock's file was not there.
     is_lock_new: bool,
-    /// A file of the catalog in it, if that is not to be replaced.
+    /// A file of the catalog in it, if that is not to be replaced; without one, the mark of a
+    /// restore: the catalog may have been set aside.
     held: Option<String>,
     is_kept: bool,
 }
@@ -155,14 +157,18 @@ impl UnfinishedRestore {
         let mut unfinished =
             Self { directory, new_directories, is_lock_new, held: None, is_kept: false };
         // Another restore may have ended since.
-        unfinished.held = held(path)?.into_iter().next().filter(|_| !is_replacing);
+        let is_marked = unfinished.directory.is_unrestored();
+        let mark = is_marked.then(|| UNRESTORED.to_owned());
+        let there = held(path)?.into_iter().next().or(mark);
+        unfinished.held = there.filter(|_| !is_replacing);
         // Which cluster comes may not be known yet.
         unfinished.accepts(unfinished.directory.unrestored_cluster())?;
         Ok(unfinished)
     }
 
-    /// Refuses a catalog of this cluster if the directory has one that is not to be replaced. What
-    /// a restore of the same cluster has left that was cut off may be.
+    /// Refuses a catalog of this cluster if the directory has one that is not to be replaced, or
+    /// had one when a restore began that was cut off. What such a restore of the same cluster has
+    /// left may be replaced.
     ///
     /// # Errors
     /// [`RestoreError::NotEmpty`]: take another directory.
@@ -299,7 +305,7 @@ pub(crate) fn exchange<T>(
     let ended = exchanged.and_then(|()| {
         is_changed = true;
         let checked = check()?;
-        directory.set_unrestored(None).map_err(failed("remove the mark in", directory.path()))?;
+        directory.clear_unrestored().map_err(failed("remove the mark in", directory.path()))?;
         directory.sync().map_err(failed("sync", directory.path()))?;
         Ok(checked)
     });
@@ -311,11 +317,11 @@ pub(crate) fn exchange<T>(
         if is_changed {
             return RestoreError::Unfinished(Box::new(error));
         }
-        // The mark of an earlier restore stays.
-        if !was_marked || before.is_some() {
-            let _ = directory.set_unrestored(before);
-            let _ = directory.sync();
-        }
+        // The mark of an earlier restore stays as it was: it does not name this one.
+        let _ = match was_marked {
+            true => directory.set_unrestored(before),
+            false => directory.clear_unrestored().and_then(|()| directory.sync()),
+        };
         RestoreError::Directory(Box::new(error))
     })
 }
@@ -330,7 +336,6 @@ fn put_in_place(
 ) -> Result<(), NamenodeStartError> {
     let path = directory.path();
     directory.set_unrestored(Some(cluster)).map_err(failed("write a mark in", path))?;
-    directory.sync().map_err(failed("sync", path))?;
     // A link that leads nowhere has a name, too.
     let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
     let mut asides = (1..).map(|at: u64| path.join(format!("replaced-{at}")));

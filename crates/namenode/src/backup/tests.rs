@@ -186,7 +186,8 @@ fn restore_that_exchanges_nothing_leaves_no_mark() {
     fs::write(options.directory.join("lock"), b"").unwrap();
     // The mark cannot be written.
     fs::create_dir(&mark).unwrap();
-    let failed = restored(&backup, &options).unwrap_err();
+    let replacing = RestoreOptions { is_replacing: true, ..options.clone() };
+    let failed = restored(&backup, &replacing).unwrap_err();
     assert!(matches!(failed, RestoreError::Directory(_)), "{failed}");
     assert!(failed.to_string().starts_with("cannot write a mark in "), "{failed}");
     assert!(!options.directory.join("restored.tmp").exists());
@@ -225,6 +226,35 @@ fn restore_that_was_cut_off_is_ended_without_replacing_by_a_backup_of_its_cluste
     assert!(matches!(other, Err(RestoreError::NotEmpty { .. })), "{other:?}");
     assert!(mark.exists(), "no namenode starts there");
     restored(&backup_of(7), &options).unwrap();
+    assert!(!mark.exists() && options.directory.join("replaced-1").is_dir());
+}
+
+#[test]
+fn restore_of_another_cluster_needs_replacing_also_where_all_was_set_aside() {
+    let place = TempDir::new().unwrap();
+    let options = options(&place);
+    restored(&backup_of(7), &options).unwrap();
+    let mark = options.directory.join("restore-unfinished");
+    let missing = options.directory.join("missing.tmp");
+    let files = [(missing.clone(), missing.with_extension("bin"))];
+    let exchanged = |cluster| {
+        let directory = Directory::open(&options.directory).unwrap();
+        exchange(&directory, cluster, &files, || Ok(())).unwrap_err()
+    };
+    let failed = exchanged(ClusterId(7));
+    assert!(matches!(failed, RestoreError::Unfinished(_)), "{failed}");
+    // Another mark was written by the program before. What fails before the exchange changes none.
+    for text in ["0000000000000007", ""] {
+        fs::write(&mark, text).unwrap();
+        let failed = exchanged(ClusterId(8));
+        assert!(matches!(failed, RestoreError::Directory(_)), "{failed}");
+        assert_eq!(fs::read_to_string(&mark).unwrap(), text);
+        let other = restored(&backup_of(8), &options);
+        assert!(matches!(other, Err(RestoreError::NotEmpty { .. })), "{text:?}: {other:?}");
+        assert_eq!(fs::read_to_string(&mark).unwrap(), text);
+    }
+    let replacing = RestoreOptions { is_replacing: true, ..options.clone() };
+    restored(&backup_of(8), &replacing).unwrap();
     assert!(!mark.exists() && options.directory.join("replaced-1").is_dir());
 }
 

@@ -29,7 +29,8 @@ pub(super) fn log(event: &Event) {
         EventKind::JobEnded { job, path, is_expired, freed_bytes } => {
             info!(%job, %path, is_expired, freed_bytes, "job ended");
         }
-        EventKind::ManagerChanged { name } => info!(name, "another manager leads"),
+        // It may be the first one.
+        EventKind::ManagerChanged { name } => info!(name, "a manager leads from now on"),
         EventKind::BlocksPromoted { from, blocks, bytes } => {
             info!(node = %from, blocks, bytes, "copies became homes");
         }
