@@ -164,27 +164,72 @@ async fn order_once(session: &Session, order: &GroupOrder) -> Result<(), CallErr
     Err(failed.expect("there is always one address"))
 }
 
-/// Gives a member its notice, or takes it back: at the member, which repeats it to whoever leads.
+/// Gives a member its notice, or takes it back: at the member, which repeats it to the leader.
 async fn notice(
     session: &Session,
     id: MemberId,
     left: Option<Span>,
     reason: &str,
 ) -> Result<(), Failure> {
+    let began = Instant::now();
     let known = members(session).await?;
     let Some(member) = known.members.iter().find(|member| member.id == id) else {
         let cause = format!("the group has no member {id}");
         return Err(Failure::usage(cause).next("sanderling group ls"));
     };
-    let left = left.map(|left| Millis::from(left.0));
-    let given = notice_member(&member.address, &session.credentials, left, reason).await;
+    let left = left.map(|left| left.0);
+    let given = notice_reachable(session, &member.address, (began, left), reason).await;
     given.map_err(|error| refused::call(&error))?;
-    list(session).await
+    // It is done, whether the members can be shown or not.
+    match members(session).await {
+        Ok(members) => show(session, &members).await,
+        Err(failure) => {
+            session.output.note(format_args!("done; {failure}"));
+            session.output.result(&Done { members: None }, |_| Ok(()))
+        }
+    }
 }
 
-/// Shows the members, to an operator also what the leader has of their machines.
+/// Gives a member a notice of so much time since a moment, or takes it back. While the member
+/// cannot be reached, it repeats the order for as long as a client repeats a call, and at most
+/// until the machine is taken. Nothing was sent before, and the deadline stays the same.
+async fn notice_reachable(
+    session: &Session,
+    address: &str,
+    (began, left): (Instant, Option<Duration>),
+    reason: &str,
+) -> Result<(), CallError> {
+    let within = session.limit().unwrap_or(ClientConfig::default().call_deadline);
+    let within = left.map_or(within, |left| left.min(within));
+    // In whole seconds, so that a refusal names the time that was given.
+    let passed = || Duration::from_secs(began.elapsed().as_secs());
+    let rest = || left.map(|left| Millis::from(left.saturating_sub(passed())));
+    let mut is_noted = false;
+    loop {
+        let given = notice_member(address, &session.credentials, rest, reason).await;
+        let is_unsent = matches!(given, Err(CallError::Unreachable { .. }));
+        if !is_unsent || began.elapsed() + ORDER_PAUSE >= within {
+            return given;
+        }
+        if !is_noted {
+            let within = units::duration(within);
+            session.output.note(format_args!("{address} does not answer: trying for {within}"));
+            is_noted = true;
+        }
+        tokio::select! {
+            () = session.ended.cancelled() => return given,
+            () = sleep(ORDER_PAUSE) => {}
+        }
+    }
+}
+
+/// Lists the members, to an operator also with what the leader has of their machines.
 async fn list(session: &Session) -> Result<(), Failure> {
     let members = members(session).await?;
+    show(session, &members).await
+}
+
+async fn show(session: &Session, members: &Members) -> Result<(), Failure> {
     let page = match members.leader() {
         Some(leader) => Some(group_page(&leader.address, &session.credentials).await),
         None => None,
@@ -202,7 +247,7 @@ async fn list(session: &Session) -> Result<(), Failure> {
     };
     match page.filter(|page| !page.members.is_empty()) {
         Some(page) => session.output.result(&page, |writer| write_page(writer, &page)),
-        None => session.output.result(&members, |writer| table(&members).write(writer)),
+        None => session.output.result(members, |writer| table(members).write(writer)),
     }
 }
 

@@ -2,6 +2,8 @@
 //! its deadline, and no caller gets an error.
 
 use crate::cluster;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::text;
@@ -139,6 +141,36 @@ fn notice_without_a_spare_is_a_risk_that_is_shown_until_it_is_taken_back() {
     until("its end is an event", SOON, || (events("group_restored") == 1).then_some(()));
     let unknown = group.cli(leader, &["group", "notice", "77", "--deadline", "1h"]);
     assert_eq!(unknown.code, 2, "{unknown}");
+}
+
+/// The member through which the command found it is gone meanwhile: the notice is given all the
+/// same.
+#[test]
+fn notice_of_a_member_that_stands_still_is_repeated_and_keeps_its_deadline() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let (place, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let (number, through) = ((place + 1).to_string(), group.addresses[other].clone());
+    group.members[place].as_ref().expect("it runs").pause();
+    let words = ["group", "notice", &number, "--deadline", "1h", "--timeout", "60s"];
+    let mut command = cluster::sanderling();
+    command.args(words).args(["--namenode", &through]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut notice = command.spawn().expect("the program can be started");
+    let mut stderr = BufReader::new(notice.stderr.take().expect("it is piped"));
+    let mut shown = String::new();
+    stderr.read_line(&mut shown).expect("readable");
+    assert!(shown.contains("does not answer: trying for "), "{shown}");
+    group.kill(other);
+    group.members[place].as_ref().expect("it runs").resume();
+    stderr.read_to_string(&mut shown).expect("readable");
+    let status = notice.wait().expect("our own child");
+    assert!(status.success() && shown.contains("done; "), "{status}: {shown}");
+    let left = until("the leader has it", SOON, || {
+        page(&group, group.leader())["members"][place]["notice_left"].as_u64()
+    });
+    // The first attempt took 4 s of the hour.
+    assert!(left <= 3_596_000, "{left} ms");
 }
 
 #[test]

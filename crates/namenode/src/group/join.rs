@@ -69,12 +69,12 @@ pub(crate) struct Joined {
     pub(crate) generation: GroupGeneration,
 }
 
-/// Calls the leader of the group of which `address` is a member. Returns the cluster and the
-/// answer.
+/// Calls the leader of the group of which `address` is a member. The frame is made when there is a
+/// connection. Returns the cluster and the answer.
 async fn call_leader(
     address: &str,
     credentials: &Credentials,
-    frame: &GroupFrame,
+    frame: impl Fn() -> GroupFrame,
 ) -> Result<(ClusterId, Bytes), CallError> {
     let mut to = address.to_owned();
     let mut is_second = false;
@@ -97,7 +97,7 @@ async fn call_leader(
             let fault = ReplyFault::NoNamenode;
             return Err(CallError::BadReply { address: to, fault });
         };
-        let body = Bytes::from(encode_body(frame));
+        let body = Bytes::from(encode_body(&frame()));
         match send(&connection, body, deadline).await {
             Err(CallError::Refused(Refusal::NotLeader { leader: Some(leader) })) if !is_second => {
                 (to, is_second) = (leader, true);
@@ -137,7 +137,7 @@ pub(crate) async fn join(
         return Err(JoinError::Itself { address: address.to_owned() });
     };
     let limit = Instant::now() + JOIN_WITHIN;
-    let frame = GroupFrame::Join { format: GroupFormat::OWN, at: at.clone() };
+    let frame = || GroupFrame::Join { format: GroupFormat::OWN, at: at.clone() };
     loop {
         let cause = match call_leader(to, credentials, &frame).await {
             Ok((cluster, body)) => match decode_body::<(MemberId, GroupGeneration)>(&body) {
@@ -170,22 +170,25 @@ const fn is_passing(refusal: &Refusal) -> bool {
 /// # Errors
 /// [`CallError`]: its `recovery` names the next step.
 pub async fn group_page(address: &str, credentials: &Credentials) -> Result<GroupPage, CallError> {
-    let (_, body) = call_leader(address, credentials, &GroupFrame::Show).await?;
+    let (_, body) = call_leader(address, credentials, || GroupFrame::Show).await?;
     decode_body::<GroupPage>(&body).map_err(CallError::Refused)
 }
 
 /// Gives the namenode at an address a notice that its machine will be taken, or takes it back.
+/// `left` returns the time until then at the moment of its call, when there is a connection;
+/// `None` takes the notice back.
 ///
 /// # Errors
-/// [`CallError`]: its `recovery` names the next step.
+/// [`CallError`]: its `recovery` names the next step. After [`CallError::Unreachable`] nothing was
+/// sent.
 pub async fn notice_member(
     address: &str,
     credentials: &Credentials,
-    left: Option<Millis>,
+    left: impl Fn() -> Option<Millis>,
     reason: &str,
 ) -> Result<(), CallError> {
-    let frame = GroupFrame::OwnNotice { left, reason: reason.to_owned() };
-    call_leader(address, credentials, &frame).await.map(drop)
+    let frame = || GroupFrame::OwnNotice { left: left(), reason: reason.to_owned() };
+    call_leader(address, credentials, frame).await.map(drop)
 }
 
 /// Gives the leader of a group an operator's order.
@@ -197,6 +200,6 @@ pub async fn order_group(
     credentials: &Credentials,
     order: &GroupOrder,
 ) -> Result<(), CallError> {
-    let frame = GroupFrame::Order(order.clone());
-    call_leader(address, credentials, &frame).await.map(drop)
+    let frame = || GroupFrame::Order(order.clone());
+    call_leader(address, credentials, frame).await.map(drop)
 }
