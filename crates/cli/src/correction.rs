@@ -51,6 +51,13 @@ const KNOWN: [(&str, usize, &[&str]); 4] = [
 /// make these directories.
 const EXAMPLES: [(&str, &str); 2] = [("dir", "catalog"), ("disk-dir", "disk")];
 
+/// Schemes of URLs that name a host before the path.
+const HOST_SCHEMES: [&str; 10] =
+    ["file", "ftp", "hdfs", "http", "https", "sanderling", "sftp", "swebhdfs", "viewfs", "webhdfs"];
+
+/// Schemes of URLs that name a bucket before the path, whose name may be that of a directory.
+const BUCKET_SCHEMES: [&str; 4] = ["gs", "s3", "s3a", "s3n"];
+
 /// Groups whose commands are typed without them, as `put` for `fs put`; the likelier first.
 const OFTEN_LEFT_OUT: [&str; 3] = ["fs", "local", "node"];
 
@@ -217,7 +224,7 @@ impl<'a> WrongLine<'a> {
         if let Some(at) = first_word(self.args, root).filter(|at| self.args[*at] == *wrong)
             && let Some(group) = group_with(root, &wrong)
         {
-            // Both delete the data of a local cluster that is there.
+            // They delete the data of a local cluster that is there, one of them with `--yes`.
             if group == "local" && ["start", "stop"].contains(&wrong.as_str()) {
                 return Some(Correction::Text("sanderling local --help".to_owned()));
             }
@@ -283,7 +290,7 @@ impl<'a> WrongLine<'a> {
     fn url(&self) -> Option<String> {
         let value = self.text(ContextKind::InvalidValue).filter(|_| self.is_bad_path())?;
         let shown = self.text(ContextKind::InvalidArg)?;
-        let path = paths(without_scheme(&value)?).pop()?;
+        let path = paths(without_host(&value)?).pop().unwrap_or_else(|| "/PATH".to_owned());
         let why = format!("it is a URL; a path of the cluster is needed, such as {path}");
         Some(format!("invalid value '{value}' for '{shown}': {why}"))
     }
@@ -347,7 +354,7 @@ impl<'a> WrongLine<'a> {
             _ => Vec::new(),
         };
         if self.is_bad_path() {
-            found.extend(paths(without_scheme(wrong).unwrap_or(wrong)));
+            found.extend(paths(without_host(wrong).unwrap_or(wrong)));
         }
         if causes(self.error).any(|cause| cause.is::<PatternError>()) {
             let names: Vec<String> = wrong.split('/').map(pattern).collect();
@@ -542,12 +549,20 @@ fn group_with(root: &Command, name: &str) -> Option<&'static str> {
     OFTEN_LEFT_OUT.into_iter().find(|&group| has(group).is_some())
 }
 
-/// Returns what follows the scheme of a URL, as `bucket/x` of `s3://bucket/x`; `None` of another
-/// text.
-fn without_scheme(text: &str) -> Option<&str> {
+/// Returns what of a URL may be a path of the cluster, as `bucket/x` of `s3://bucket/x` and `/x` of
+/// `hdfs://host/x`; `None` of another text.
+fn without_host(text: &str) -> Option<&str> {
     let (scheme, rest) = text.split_once("://")?;
-    let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
-    (!scheme.is_empty() && scheme.bytes().all(is_scheme)).then_some(rest)
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    if scheme.is_empty() || !scheme.bytes().all(is_of_scheme) {
+        return None;
+    }
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let scheme = scheme.to_ascii_lowercase();
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
+    let has_host = HOST_SCHEMES.contains(&scheme.as_str())
+        || (has_port && !BUCKET_SCHEMES.contains(&scheme.as_str()));
+    Some(if has_host { path } else { rest })
 }
 
 /// Returns the paths that a text may mean, without empty names, `.` and `..`; none for one that
@@ -626,7 +641,19 @@ mod tests {
             ("sanderling local start --datanodes 900", "sanderling local start --datanodes 256"),
             ("sanderling namenode --dir d --voters 4", "sanderling namenode --dir d --voters 3"),
             ("sanderling fs ls s3://bucket/x", "sanderling fs ls /bucket/x"),
+            ("sanderling fs ls s3a://bucket:1/x", "sanderling fs ls /bucket:1/x"),
+            ("sanderling fs ls gs://bucket", "sanderling fs ls /bucket"),
+            ("sanderling fs ls oss://bucket/x", "sanderling fs ls /bucket/x"),
             ("sanderling fs get file:///a b", "sanderling fs get /a b"),
+            ("sanderling fs get file://localhost/a b", "sanderling fs get /a b"),
+            ("sanderling fs ls hdfs://nn:8020/x/y", "sanderling fs ls /x/y"),
+            ("sanderling fs ls HDFS://nn/x", "sanderling fs ls /x"),
+            ("sanderling fs ls hdfs://nn:8020", "sanderling fs ls /"),
+            ("sanderling fs ls https://user@h/x", "sanderling fs ls /x"),
+            ("sanderling fs ls sanderling://h:7600/x", "sanderling fs ls /x"),
+            ("sanderling fs ls other://h:1/x", "sanderling fs ls /x"),
+            ("sanderling fs ls other://[::1]:1/x", "sanderling fs ls /x"),
+            ("sanderling fs cp /a hdfs://nn/b/", "sanderling fs cp /a /b/"),
             (
                 "sanderling local start --datanodes 0 --dir d --port 0",
                 "sanderling local start --datanodes 1 --dir d --port 0",
@@ -680,7 +707,13 @@ mod tests {
 
     #[test]
     fn nothing_is_proposed_that_would_mean_everything() {
-        for line in ["sanderling fs rm -r .", "sanderling fs rm -r ..", "sanderling fs rm -r "] {
+        for line in [
+            "sanderling fs rm -r .",
+            "sanderling fs rm -r ..",
+            "sanderling fs rm -r ",
+            "sanderling fs rm -r hdfs://nn:8020/",
+            "sanderling fs rm -r s3://",
+        ] {
             assert_eq!(corrected(line).0, [""; 0], "{line}");
         }
     }
@@ -701,6 +734,10 @@ mod tests {
         assert_eq!(corrected("sanderling fs cp a /b").1, None);
         let url = corrected("sanderling fs ls s3://bucket/x").1.expect("a cause");
         assert!(url.ends_with("a path of the cluster is needed, such as /bucket/x"), "{url}");
+        let url = corrected("sanderling fs cat hdfs://nn:8020/x").1.expect("a cause");
+        assert!(url.ends_with("a path of the cluster is needed, such as /x"), "{url}");
+        let url = corrected("sanderling fs cat hdfs://nn:8020").1.expect("a cause");
+        assert!(url.ends_with("a path of the cluster is needed, such as /PATH"), "{url}");
         assert_eq!(corrected("sanderling fs ls / -z"), (Vec::new(), None));
     }
 }

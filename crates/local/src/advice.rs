@@ -8,8 +8,8 @@ use super::directory::{ClusterDirectory, directory};
 use super::record::{Record, ServerRecord, ServerRole};
 
 /// Returns the next command when the namenode at an address does not answer, if the cluster on this
-/// machine is the reason: it is another one, or a process of it is down. `local start` would delete
-/// the catalog of one whose processes have all ended.
+/// machine is the reason: it is another one, or a process of it is down. `local start` continues
+/// no earlier cluster.
 #[must_use]
 pub fn advice(namenode: &str) -> Option<String> {
     let record = record_here()?;

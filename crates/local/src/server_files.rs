@@ -48,6 +48,22 @@ pub(super) struct Undeleted {
     pub(super) failed: Vec<Failure>,
 }
 
+/// Returns the bytes of the catalogs of a cluster's namenodes.
+pub(super) fn catalog_bytes(directory: &Path) -> u64 {
+    catalog_bytes_in(&directory.join(CATALOGS))
+}
+
+/// Returns the bytes of the files of catalogs in a directory and in those in it. A directory that
+/// cannot be read counts as empty: nothing in it can be deleted either.
+fn catalog_bytes_in(directory: &Path) -> u64 {
+    let size = |path: PathBuf| match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => catalog_bytes_in(&path),
+        Ok(found) if found.is_file() && is_catalog_file(&path) => found.len(),
+        _ => 0,
+    };
+    names(directory).unwrap_or_default().iter().map(|name| size(directory.join(name))).sum()
+}
+
 /// Deletes the data of a cluster whose servers have ended, and the directories that are empty then.
 pub(super) fn delete_data(directory: &Path) -> Undeleted {
     let mut undeleted = Undeleted::default();

@@ -19,11 +19,11 @@ use thiserror::Error;
 
 use super::directory::{CATALOGS, ClusterDirectory, DISKS, KEYS, LOGS, READY, directory};
 use super::keys::KeyFiles;
-use super::launch::{ALONE, READY_WITHIN, datanode_words, launch, namenode_words};
+use super::launch::{ALONE, READY_WITHIN, catalog_of, datanode_words, launch, namenode_words};
 use super::lock::Lock;
 use super::ownership;
-use super::record::{DatanodeShape, Record, ServerRole};
-use super::server_files::{delete_data, delete_logs};
+use super::record::{DatanodeShape, Record, ServerRecord, ServerRole};
+use super::server_files::{catalog_bytes, delete_data, delete_logs};
 use super::stop::end;
 
 /// How long the processes of a start that failed may take to end by themselves.
@@ -61,17 +61,24 @@ pub struct LocalStart {
     /// Make a secret, certificates and an admin's token, and require tokens and TLS
     #[arg(long)]
     pub(crate) secure: bool,
+    /// Confirm deleting the catalog of an earlier cluster that was not stopped; without it the
+    /// command stops with exit code 2
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 pub(super) fn run(global: &Global, output: Output, args: &LocalStart) -> Result<(), Failure> {
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
-    let record = started(args, limit, |_| Ok(()))?;
+    let record = started(args, "the same with --yes", limit, |_| Ok(()))?;
     print_started(output, &record, args)
 }
 
 /// Starts a cluster where none runs, then `more` of it; leaves no process behind when that fails.
+/// The catalog of an earlier one is not deleted without `--yes`: `deletion` is the command that
+/// deletes it.
 pub(super) fn started(
     args: &LocalStart,
+    deletion: &str,
     limit: Instant,
     more: impl FnOnce(&mut Record) -> Result<(), Failure>,
 ) -> Result<Record, Failure> {
@@ -92,10 +99,13 @@ pub(super) fn started(
         });
     }
     // What a start that was interrupted has left: nothing was stored in it.
-    if let Some(record) = before {
-        end(&record, LEFT_WITHIN);
+    if let Some(record) = &before {
+        end(record, LEFT_WITHIN);
     }
     ownership::not_in_use(&directory, "the same with another --dir")?;
+    if let Some(record) = before.filter(|record| record.is_started && !args.yes) {
+        must_have_no_catalog(&record, &directory, deletion)?;
+    }
     let mut record = Record::new(&directory);
     let started = start(&mut record, args, limit).and_then(|()| more(&mut record)).and_then(|()| {
         record.is_started = true;
@@ -110,6 +120,34 @@ pub(super) fn started(
             Err(failure)
         }
     }
+}
+
+/// Refuses to delete the catalog of a cluster that was not stopped and whose processes have all
+/// ended: a namenode that is started anew continues with it. Its size does not show whether it has
+/// objects, since it has the datanodes, too: it is not deleted in either case.
+///
+/// # Errors
+/// Usage (2): start the namenode anew, or `deletion`.
+fn must_have_no_catalog(record: &Record, directory: &Path, deletion: &str) -> Result<(), Failure> {
+    let bytes = catalog_bytes(directory);
+    if bytes == 0 {
+        return Ok(());
+    }
+    let cause = format!(
+        "the cluster in {} was not stopped: a new one would delete its catalog of {}",
+        directory.display(),
+        units::bytes(bytes)
+    );
+    let goes_on = |server: &&ServerRecord| {
+        server.role == ServerRole::Namenode && catalog_of(directory, &server.name).exists()
+    };
+    let next = match record.down().find(goes_on) {
+        Some(server) => format!("{}, or {deletion}", server.restart()),
+        None => deletion.to_owned(),
+    };
+    Err(Failure::new(Exit::Usage, FailureKind::NotConfirmed, cause)
+        .tried("looked for its processes: all have ended; nothing was changed")
+        .next(next))
 }
 
 fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), Failure> {
@@ -208,8 +246,7 @@ fn until_all_vote(record: &Record, count: usize, limit: Instant) -> Result<(), F
     })
 }
 
-/// Makes the directories and deletes what a cluster that was killed has left: its data is gone with
-/// its datanodes, and a catalog without them would only name what is lost. Files of others stay.
+/// Makes the directories and deletes what an earlier cluster has left. Files of others stay.
 fn prepare(directory: &Path) -> Result<(), Failure> {
     let undeleted = [delete_data(directory), delete_logs(directory)];
     if let Some(failure) = undeleted.into_iter().find_map(|it| it.failed.into_iter().next()) {

@@ -124,6 +124,8 @@ fn start(global: &Global, args: &Tour) -> Result<Record, Failure> {
         port: args.port,
         http_port: None,
         secure: false,
+        // `--yes` of the tour is for its notice alone.
+        yes: false,
     };
     let share = args.data.0 / u64::from(LASTING + 1);
     let rate = args.rate.map_or((share / DRAIN_SECONDS).max(RATE_MIN), |rate| rate.0);
@@ -133,7 +135,7 @@ fn start(global: &Global, args: &Tour) -> Result<Record, Failure> {
         encrypt: None,
         egress_limit: Some(rate),
     };
-    let record = started(&cluster, limit, |record| {
+    let record = started(&cluster, "sanderling local stop", limit, |record| {
         let words = datanode_words(record, &spot, SPOT);
         let ready = launch(record, ServerRole::Datanode, SPOT, Some(spot), words)?.serves(limit)?;
         record.server_mut(SPOT)?.address = ready.address;

@@ -7,7 +7,7 @@ use crate::cluster::{Server, run, sanderling, spawn_with};
 use crate::local::{Local, START, json};
 
 /// Returns all files below a directory with what they contain.
-fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
@@ -195,6 +195,6 @@ fn local_start_takes_a_directory_that_a_local_cluster_left() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
     }
     crate::cluster::until("it starts again", crate::cluster::SOON, || {
-        (local.run(&START).code == 0).then_some(())
+        (local.run(&[&START[..], &["--yes"]].concat()).code == 0).then_some(())
     });
 }

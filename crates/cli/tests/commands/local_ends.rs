@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::cluster::{Ran, SOON, run, sanderling, until};
 use crate::local::{Local, START, json};
+use crate::local_directory::files;
 
 /// Returns the processes that have a path below the directory on their command line.
 fn processes(directory: &Path) -> Vec<String> {
@@ -279,16 +280,77 @@ fn next_command_without_a_namenode_starts_it_anew_and_keeps_its_catalog() {
     assert_eq!(listed.stdout, "v\n", "{listed}");
 }
 
+/// Checks that a command changes nothing in the directory of a cluster that has ended, and prints
+/// the commands that restart a namenode and that delete the catalog.
+#[track_caller]
+fn refuses_to_delete_the_catalog(local: &Local, words: &[&str], namenode: &str, deletion: &str) {
+    let (directory, before) = (local.path(), files(&local.path()));
+    let refused = local.run(words);
+    assert_eq!(refused.code, 2, "{refused}");
+    assert!(files(&directory) == before, "{words:?} changed a file: {refused}");
+    let directory = directory.display();
+    let cause = format!("{directory} was not stopped: a new one would delete its catalog of ");
+    let next = format!("next:  sanderling local restart {namenode} --dir {directory}, or");
+    for part in [cause, format!("{next} {deletion}\n")] {
+        assert!(refused.stderr.contains(&part), "{part}: {refused}");
+    }
+}
+
 #[test]
-fn new_cluster_in_the_directory_of_one_that_has_ended_deletes_its_catalog() {
+fn catalog_of_a_cluster_that_has_ended_is_deleted_with_yes_alone() {
     let local = Local::new();
     let namenode = local.start();
     let put = ["--namenode", &namenode, "fs", "put", "/proc/version", "/v"];
     assert_eq!(run(sanderling().args(put)).code, 0);
+    let listed = |namenode: &str| {
+        let ran = run(sanderling().args(["--namenode", namenode, "fs", "ls", "/"]));
+        assert_eq!(ran.code, 0, "{ran}");
+        ran.stdout
+    };
     kill(&local, &[0, 1]);
-    let namenode = local.start();
-    let listed = run(sanderling().args(["--namenode", &namenode, "fs", "ls", "/"]));
-    assert!(listed.code == 0 && listed.stdout.is_empty(), "{listed}");
+    let place = format!("--dir {}", local.path().display());
+    let same = format!("sanderling {} {place} --yes", START.join(" "));
+    refuses_to_delete_the_catalog(&local, &START, "namenode", &same);
+    // `--yes` of the tour is for its notice.
+    let stop = format!("sanderling local stop {place}");
+    let tour = ["tour", "--port", "0", "--yes"];
+    refuses_to_delete_the_catalog(&local, &tour, "namenode", &stop);
+    assert_eq!(local.run(&["local", "restart", "namenode"]).code, 0);
+    assert_eq!(listed(&namenode), "v\n");
+    // Without an object it is a catalog, too.
+    let ran = run(sanderling().args(["--namenode", &namenode, "fs", "rm", "/v"]));
+    assert_eq!(ran.code, 0, "{ran}");
+    kill(&local, &[0]);
+    refuses_to_delete_the_catalog(&local, &START, "namenode", &same);
+    assert_eq!(local.run(&["local", "restart", "namenode"]).code, 0);
+    let ran = run(sanderling().args(["--namenode", &namenode, "fs", "mkdir", "/w"]));
+    assert_eq!(ran.code, 0, "{ran}");
+    kill(&local, &[0]);
+    let again = local.run(&[&START[..], &["--yes"]].concat());
+    assert_eq!(again.code, 0, "{again}");
+    assert_eq!(listed(again.stdout.trim()), "");
+}
+
+#[test]
+fn group_of_namenodes_that_has_ended_goes_on_with_its_catalog() {
+    let local = Local::new();
+    let words = ["local", "start", "--namenodes", "3", "--port", "0", "--datanodes", "1"];
+    let words = [&words[..], &["--dram", "8MiB"]].concat();
+    let started = local.run(&words);
+    assert_eq!(started.code, 0, "{started}");
+    let namenodes = started.stdout.trim();
+    let made = run(sanderling().args(["--namenode", namenodes, "fs", "mkdir", "/v"]));
+    assert_eq!(made.code, 0, "{made}");
+    kill(&local, &[0, 1, 2, 3]);
+    let same = format!("sanderling {} --dir {} --yes", words.join(" "), local.path().display());
+    refuses_to_delete_the_catalog(&local, &words, "namenode-0", &same);
+    // One of three has no majority.
+    for name in ["namenode-0", "namenode-1"] {
+        let ran = local.run(&["local", "restart", name]);
+        assert_eq!(ran.code, 0, "{ran}");
+    }
+    let listed = run(sanderling().args(["--namenode", namenodes, "fs", "ls", "/"]));
+    assert_eq!(listed.stdout, "v/\n", "{listed}");
 }
 
 #[test]

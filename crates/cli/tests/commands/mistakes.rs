@@ -63,6 +63,8 @@ const OBJECTS: &[Mistake] = &[
     ("fs tree /none", 3, &["/none"], "sanderling fs ls /", Works),
     ("fs attr /none", 3, &["/none"], "sanderling fs ls /", Works),
     ("fs cat a", 2, &["starts with /"], "sanderling fs cat /a", Works),
+    ("fs cat hdfs://nn:8020/a", 2, &["it is a URL", "is needed, such as /a"],
+     "sanderling fs cat /a", Works),
     ("fs put f3 b", 2, &["starts with /"], "sanderling fs put f3 /b", Works),
     ("fs cat /d", 1, &["is a directory"], "sanderling fs ls /d", Works),
     ("fs get /d", 1, &["is a directory"], "sanderling fs get /d --recursive", Works),
@@ -279,6 +281,17 @@ const SECURED: &[Mistake] = &[
     ("doctor", 1, &["checks fails"], "--tls-ca", Works),
 ];
 
+/// Mistakes in the directory of a cluster whose processes have all ended. Each has a cluster of its
+/// own; when the second command is run, the first has brought it back.
+#[rustfmt::skip]
+const ENDED: &[Mistake] = &[
+    ("local start --quiet", 2, &["was not stopped", "would delete its catalog of "],
+     "sanderling local restart namenode, or sanderling local start --quiet --yes",
+     Each(&[Works, Ends(1)])),
+    ("tour", 2, &["was not stopped", "would delete its catalog of "],
+     "sanderling local restart namenode, or sanderling local stop", Works),
+];
+
 /// A cluster of `local start`, and a directory of files for the commands.
 struct World {
     place: TempDir,
@@ -361,6 +374,24 @@ impl World {
         ran
     }
 
+    /// Kills all processes of the cluster, as the crash of a machine does.
+    fn crash(&self) {
+        let status = || -> Value {
+            let ran = self.shell("sanderling local status --json");
+            serde_json::from_str(&ran.stdout).expect("JSON")
+        };
+        for process in status()["processes"].as_array().expect("a list") {
+            let pid = process["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+            let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+        }
+        cluster::until("all have ended", cluster::SOON, || {
+            let seen = status();
+            let mut processes = seen["processes"].as_array().expect("a list").iter();
+            processes.all(|process| process["is_running"] == false).then_some(())
+        });
+    }
+
     #[track_caller]
     fn prepare(&self, lines: &[&str]) {
         for line in lines {
@@ -431,7 +462,8 @@ impl World {
         };
         let after = self.shell(&command);
         if command.starts_with(SMALL) {
-            let stop = self.shell(&command.replace(SMALL, "sanderling local stop"));
+            let stop = command.replace(SMALL, "sanderling local stop").replace(" --yes", "");
+            let stop = self.shell(&stop);
             assert_eq!(stop.code, 0, "{command}: {stop}");
         }
         (after.code != code).then(|| format!("its next command {command:?} fails: {after}"))
@@ -542,6 +574,15 @@ fn next_commands_that_empty_nodes_and_the_cluster_work() {
 }
 
 #[test]
+fn next_commands_in_the_directory_of_a_cluster_that_has_ended_work() {
+    for mistake in ENDED {
+        let world = World::start(&["--datanodes", "1"]);
+        world.crash();
+        world.check(&[*mistake]);
+    }
+}
+
+#[test]
 fn mistakes_at_a_secured_cluster_get_a_next_command_that_works() {
     let world = World::start(&["--datanodes", "1", "--secure"]);
     world.prepare(&["echo no.token > other; chmod 600 other"]);
@@ -550,7 +591,7 @@ fn mistakes_at_a_secured_cluster_get_a_next_command_that_works() {
 
 #[test]
 fn list_of_mistakes_is_long_and_says_each_once() {
-    let lists = [OBJECTS, CLUSTER, PROCESSES, SERVERS, ENDINGS, SECURED];
+    let lists = [OBJECTS, CLUSTER, PROCESSES, SERVERS, ENDINGS, ENDED, SECURED];
     let all: Vec<Mistake> = lists.concat();
     let mut each: Vec<&str> = all.iter().map(|it| it.0).collect();
     each.sort_unstable();
