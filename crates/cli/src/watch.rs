@@ -60,6 +60,13 @@ fn now() -> String {
     units::instant(Instant(u64::try_from(now.as_micros()).unwrap_or(u64::MAX)))
 }
 
+/// Returns how many columns the terminal has to which a command prints; `None` where it prints to
+/// none.
+pub(crate) fn terminal_columns() -> Option<usize> {
+    let (columns, _) = io::stdout().is_terminal().then(|| terminal::size().ok())??;
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
+}
+
 fn show(block: &str, is_first: bool) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     let is_drawn = io::stdout().is_terminal();

@@ -155,6 +155,25 @@ impl Table {
         }
     }
 
+    /// Removes columns in this order until the table is no wider than a terminal, and returns those
+    /// that it removed.
+    pub fn fit(&mut self, terminal: usize, order: &[&'static str]) -> Vec<&'static str> {
+        let mut removed = Vec::new();
+        for name in order {
+            if self.whole_width() <= terminal {
+                break;
+            }
+            if let Some(at) = self.columns.iter().position(|(column, _)| column == name) {
+                self.columns.remove(at);
+                for row in self.rows.iter_mut().filter(|row| at < row.len()) {
+                    row.remove(at);
+                }
+                removed.push(*name);
+            }
+        }
+        removed
+    }
+
     /// Writes the headings, then the rows.
     ///
     /// # Errors
@@ -179,6 +198,12 @@ impl Table {
             writeln!(writer, "{}", line.trim_end())?;
         }
         Ok(())
+    }
+
+    /// Returns the width of the widest line.
+    fn whole_width(&self) -> usize {
+        let gaps = 2 * self.columns.len().saturating_sub(1);
+        (0..self.columns.len()).map(|at| self.width(at)).sum::<usize>() + gaps
     }
 
     fn width(&self, column: usize) -> usize {
@@ -214,6 +239,24 @@ mod tests {
         table.write(&mut text).unwrap();
         let shown = "name  n\n日本  1\ne\u{301}     1\nabcd  1\n";
         assert_eq!(String::from_utf8(text).unwrap(), shown);
+    }
+
+    #[test]
+    fn table_is_no_wider_than_a_terminal_while_columns_can_be_removed() {
+        let shown = |terminal: usize| {
+            let columns = ["id", "name", "place"].map(|name| (name, Align::Left));
+            let mut table = Table::new(&columns);
+            table.row(["1", "first", "here"].map(str::to_owned));
+            let removed = table.fit(terminal, &["absent", "place", "id"]);
+            let mut text = Vec::new();
+            table.write(&mut text).unwrap();
+            (String::from_utf8(text).unwrap(), removed)
+        };
+        assert_eq!(shown(16), ("id  name   place\n1   first  here\n".to_owned(), Vec::new()));
+        assert_eq!(shown(15), ("id  name\n1   first\n".to_owned(), vec!["place"]));
+        assert_eq!(shown(9).1, ["place"]);
+        assert_eq!(shown(8), ("name\nfirst\n".to_owned(), vec!["place", "id"]));
+        assert_eq!(shown(0), shown(8));
     }
 
     #[test]

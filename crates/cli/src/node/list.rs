@@ -71,6 +71,11 @@ async fn fleet(session: &Session, client: &Client, is_all: bool) -> Result<Fleet
 /// The column of the state, counted from 0.
 const STATE: usize = 3;
 
+/// Columns that a narrow terminal has no room for, the least needed first: commands take the name
+/// in place of the id and the address.
+const LEAST_NEEDED: [&str; 10] =
+    ["address", "heard", "blocks", "id", "life", "budget", "object", "disk", "exposure", "dram"];
+
 /// Writes the table of nodes, a line for each drain, and the sums.
 fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
     if fleet.nodes.is_empty() {
@@ -114,7 +119,12 @@ fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
             table.colour(STATE, colour);
         }
     }
+    let terminal = watch::terminal_columns();
+    let removed = terminal.map_or_else(Vec::new, |width| table.fit(width, &LEAST_NEEDED));
     table.write(writer)?;
+    if let Some(width) = terminal.filter(|_| !removed.is_empty()) {
+        writeln!(writer, "{width} columns are too few for: {}", removed.join(", "))?;
+    }
     for node in &fleet.nodes {
         if let Some(drain) = &node.drain {
             writeln!(writer, "{}", drain_line(node, drain))?;

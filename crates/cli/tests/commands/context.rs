@@ -73,20 +73,48 @@ fn commands_use_the_context_that_is_named_or_current() {
     assert!(!shown.stdout.contains("prod") && shown.stdout.contains("dev"), "{shown}");
 }
 
+/// Returns a command that runs another one in a network of its own, in which nothing listens;
+/// `None` where the system makes none.
+fn in_own_network(command: &Command) -> Option<Command> {
+    const UP: &str = "ip link set lo up && exec \"$@\"";
+    // As root, or as the root of a namespace of users.
+    const NETWORKS: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
+    let inside = |network: &[&str]| {
+        let mut around = Command::new("unshare");
+        around.args(network).args(["sh", "-c", UP, "sh"]);
+        around
+    };
+    let network = NETWORKS.into_iter().find(|network| {
+        let ran = inside(network).arg("true").output();
+        ran.is_ok_and(|ran| ran.status.success())
+    })?;
+    let mut around = inside(network);
+    around.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => around.env(name, value),
+            None => around.env_remove(name),
+        };
+    }
+    Some(around)
+}
+
 #[test]
 fn datanode_does_not_join_the_current_context() {
-    if std::net::TcpStream::connect("127.0.0.1:7600").is_ok() {
-        // It would join what serves there.
-        return eprintln!("SKIPPED: another process listens at 127.0.0.1:7600");
-    }
     let (prod, home) = (Cluster::of(0), Home::new());
     home.add("prod", &prod.namenode.address, &[]);
     assert_eq!(home.run(&["context", "use", "prod"]).code, 0);
-    let mut child = home
-        .command(&["datanode", "--dram", "8MiB", "--exit-with-parent", "--http", "none"])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    let words = ["datanode", "--dram", "8MiB", "--exit-with-parent", "--http", "none"];
+    let datanode = home.command(&words);
+    let mut datanode = match in_own_network(&datanode) {
+        Some(alone) => alone,
+        None if std::net::TcpStream::connect("127.0.0.1:7600").is_ok() => {
+            // It would join what serves there.
+            return eprintln!("SKIPPED: another process listens at 127.0.0.1:7600");
+        }
+        None => datanode,
+    };
+    let mut child = datanode.stderr(std::process::Stdio::piped()).spawn().expect("it starts");
     let log = child.stderr.take().expect("piped");
     let line = std::io::BufRead::lines(std::io::BufReader::new(log))
         .map_while(Result::ok)
