@@ -5,6 +5,7 @@
 command that installs the tool.
 """
 
+import ast
 import contextlib
 import io
 import json
@@ -407,6 +408,16 @@ class ToolTest(unittest.TestCase):
             (line,) = [line for line in dist.missing(["tarball", "image"]) if "/none" in line]
             self.assertIn("install ca-certificates", line)
             self.assertFalse([line for line in dist.missing(["tarball"]) if "/none" in line])
+
+    def test_tests_of_the_client_that_run_on_aarch64_are_there(self):
+        text = (HERE / "aarch64.py").read_text()
+        found = re.search(r"^CLIENT_TESTS = (\{.*\})$", text, re.MULTILINE)
+        client = ROOT / "crates/client"
+        manifest = tomllib.loads((client / "Cargo.toml").read_text())
+        programs = {test["name"]: client / test["path"] for test in manifest["test"]}
+        for name, modules in ast.literal_eval(found[1]).items():
+            for module in modules:
+                self.assertRegex(programs[name].read_text(), rf"(?m)^mod {module};$")
 
     def test_packages_for_aarch64_are_skipped_with_the_reason(self):
         with tempfile.TemporaryDirectory() as place:
