@@ -5,6 +5,7 @@
 //! their name at once. The manager decides what is sent and completed: see
 //! [`sanderling_core::durable`].
 
+mod apart;
 mod beneath;
 mod bucket;
 mod files;
@@ -24,10 +25,12 @@ use sanderling_core::durable::STORE_OPERATION_MAX;
 use sanderling_protocol::message::StoreSlice;
 use sanderling_protocol::order::StoreChange;
 use sanderling_protocol::{ClusterId, ObjectId, Refusal, amount};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use self::bucket::Bucket;
 use self::files::Files;
+use self::options::check_apart;
 pub use self::options::{DurableOptions, DurableStoreError};
 use self::store_error::StoreError;
 
@@ -48,6 +51,10 @@ const _: () = assert!(
 /// Longest time to list a part of a store. The manager waits 64 s for the answer. A part has two of
 /// S3's pages, which take well under a second each; a store that hangs is reported instead.
 const LISTING_MAX: Duration = Duration::from_secs(60);
+
+/// Longest time for a look at where the directories of the stores are. A file system that hangs is
+/// as one that is away, and the start goes on. Chosen, not measured.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// What precedes the former owner in the text that names the owner.
 const FORMER: &str = "adopted from ";
@@ -123,8 +130,16 @@ impl DurableStores {
     /// Opens stores. One that is away now is no reason not to start: it is used when it is back.
     ///
     /// # Errors
-    /// [`DurableStoreError`]: a URL or the settings are wrong, or two stores have one name.
-    pub(crate) fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
+    /// [`DurableStoreError`]: a URL or the settings are wrong, two stores have one name, or one is
+    /// in another one.
+    pub(crate) async fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
+        if options.len() > 1 {
+            let looked = options.to_vec();
+            let looking = spawn_blocking(move || check_apart(&looked));
+            if let Ok(Ok(looked)) = timeout(LOOK_MAX, looking).await {
+                looked?;
+            }
+        }
         let mut stores = BTreeMap::new();
         for one in options {
             let medium = one.open()?;

@@ -91,7 +91,7 @@ impl DatanodeServer {
             Some(object) => Some(ObjectTier::open(object, options.encryption.clone()).await?),
             None => None,
         };
-        let stores = Arc::new(DurableStores::open(&options.durable)?);
+        let stores = Arc::new(DurableStores::open(&options.durable).await?);
         let store = BlockStore::new(Tiers::new(Arc::clone(&arena), disk, objects), budget.index);
         let credentials = options.security.credentials(Role::Datanode);
         let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };

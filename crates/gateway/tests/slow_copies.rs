@@ -1,10 +1,13 @@
 //! Copies of objects that a datanode sends slowly, for clients that give up after a few seconds of
-//! silence. A machine may stand still for a second or two: the tests count what the gateway sends.
+//! silence, and for clients that are gone. A machine may stand still for a second or two: the tests
+//! count what the gateway sends.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod rig;
 
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rig::cluster::{Cluster, MIB, path, pattern};
@@ -12,6 +15,7 @@ use rig::{element, send, signed};
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_datanode::DatanodeOptions;
 use sanderling_gateway::{GatewayOptions, GatewayServer};
+use sanderling_protocol::NodeInfo;
 use sanderling_protocol::message::ObjectKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,6 +26,9 @@ const LINK: u64 = 512 << 10;
 
 /// Bytes of the object that is copied: they take 6 s.
 const BYTES: usize = 3 * MIB;
+
+/// Bytes of an object that takes 64 s.
+const MANY_BYTES: usize = 32 * MIB;
 
 /// The answer to a copy that takes longer begins before its end.
 const BEGIN_AFTER: Duration = Duration::from_secs(1);
@@ -34,6 +41,15 @@ const LONG: Duration = Duration::from_secs(3);
 
 const SOON: Duration = Duration::from_secs(60);
 
+/// Lets the kernel drop all that a socket receives, acknowledgements and resets included, as if its
+/// machine were gone: a filter of one instruction (`SO_ATTACH_FILTER`, 26), which keeps 0 bytes.
+const FAIL: &str = r#"
+import ctypes, socket, struct
+rule = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+peer = socket.socket(fileno=0)
+peer.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HP", 1, ctypes.addressof(rule)))
+"#;
+
 /// The header of a request that copies `/bucket/from`.
 const FROM: &str = "x-amz-copy-source: /bucket/from\r\n";
 
@@ -41,24 +57,29 @@ const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
 /// Starts a cluster with a slow datanode and a gateway, and stores `/bucket/from`.
 async fn start() -> (Cluster, GatewayServer, Client) {
+    start_with(BYTES, GatewayOptions::default()).await
+}
+
+/// The same with an object of so many bytes, and with options of the gateway.
+async fn start_with(bytes: usize, options: GatewayOptions) -> (Cluster, GatewayServer, Client) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut cluster = Cluster::start(0).await;
-    let options = DatanodeOptions {
-        dram_bytes: 64 << 20,
+    let datanode = DatanodeOptions {
+        dram_bytes: 128 << 20,
         egress_limit: Some(LINK),
         ..DatanodeOptions::default()
     };
-    cluster.add_with(options).await;
+    cluster.add_with(datanode).await;
     let config = ClientConfig { call_deadline: SOON, ..ClientConfig::default() };
     let client = cluster.client_with(config).await;
     client.make_directory(&path("/bucket"), ObjectKind::Directory, false, true).await.unwrap();
-    let bytes = pattern(BYTES, 1);
+    let bytes = pattern(bytes, 1);
     client.put(&path("/bucket/from"), bytes, &PutOptions::default()).await.unwrap();
     let gateway = GatewayServer::start(GatewayOptions {
         namenode: client.namenode().to_owned(),
         listen: "127.0.0.1:0".to_owned(),
         http_listen: Some("127.0.0.1:0".to_owned()),
-        ..GatewayOptions::default()
+        ..options
     });
     (cluster, gateway.await.unwrap(), client)
 }
@@ -178,25 +199,54 @@ async fn metrics_of(gateway: &GatewayServer) -> (u16, String) {
     send(&address, "GET", ("/metrics", ""), "", "").await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn copy_of_a_client_that_has_gone_is_given_up() {
-    let (_cluster, gateway, client) = start().await;
+/// Begins a copy whose answer has begun.
+async fn begun(gateway: &GatewayServer) -> Copying {
     let address = gateway.address().to_string();
     let mut copying = Copying::begin(&address, ("/bucket/to", "")).await;
     let mut answer = Vec::new();
     while !answer.ends_with(b"  \r\n") {
         assert!(copying.receive(&mut answer).await, "the copy has ended");
     }
-    assert!(metrics_of(&gateway).await.1.contains("sanderling_gateway_requests_in_flight 1"));
-    drop(copying);
+    assert!(metrics_of(gateway).await.1.contains("sanderling_gateway_requests_in_flight 1"));
+    copying
+}
+
+/// Waits until no copy is under way, and nothing of it is stored.
+async fn until_given_up(cluster: &Cluster, gateway: &GatewayServer, client: &Client) {
     let ended = async {
         let none = "sanderling_gateway_requests_in_flight 0";
-        while !metrics_of(&gateway).await.1.contains(none) {
+        while !metrics_of(gateway).await.1.contains(none) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     timeout(SOON, ended).await.expect("the copy ends");
     assert!(!client.exists(&path("/bucket/to")).await.unwrap(), "it went on to its end");
+    let blocks = client.stat(&path("/bucket/from")).await.unwrap().bytes.div_ceil(MIB as u64);
+    let is_alone = |nodes: &[NodeInfo]| nodes.iter().map(|it| it.blocks).sum::<u64>() == blocks;
+    cluster.wait_for(client, "the blocks of the copy are dropped", is_alone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_of_a_client_that_has_gone_is_given_up() {
+    let (cluster, gateway, client) = start().await;
+    drop(begun(&gateway).await);
+    until_given_up(&cluster, &gateway, &client).await;
+    gateway.stop().await;
+}
+
+/// The gateway is not informed: no packet of that machine comes any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_of_a_client_whose_machine_has_failed_is_given_up() {
+    let options =
+        GatewayOptions { idle_timeout: Duration::from_secs(2), ..GatewayOptions::default() };
+    let (cluster, gateway, client) = start_with(MANY_BYTES, options).await;
+    let copying = begun(&gateway).await;
+    let socket = copying.0.as_fd().try_clone_to_owned().unwrap();
+    let mut fail = Command::new("python3");
+    let failed = fail.args(["-c", FAIL]).stdin(Stdio::from(socket)).status();
+    assert!(failed.unwrap().success(), "the socket drops what comes");
+    until_given_up(&cluster, &gateway, &client).await;
+    drop(copying);
     gateway.stop().await;
 }
 

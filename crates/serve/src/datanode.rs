@@ -14,7 +14,7 @@ use sanderling_cli_common::units::{Rate, Size, Span, UnitError};
 use sanderling_cli_common::{refused, server, session, units};
 use sanderling_datanode::{
     DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
-    JoinFailure, LocalOptions, ObjectOptions,
+    DurableStoreError, JoinFailure, LocalOptions, ObjectOptions,
 };
 use sanderling_notices::Acknowledge;
 use sanderling_protocol::Refusal;
@@ -442,6 +442,9 @@ fn next(error: &DatanodeStartError) -> &'static str {
             "the same with --dram 256MiB, or sanderling doctor"
         }
         DatanodeStartError::Refused { refusal: Refusal::NameInUse { .. }, .. } => WITH_ANOTHER_NAME,
+        DatanodeStartError::Durable(DurableStoreError::Overlap { .. }) => {
+            "the same with a place of its own for each --durable"
+        }
         _ => "sanderling doctor",
     }
 }

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::connection::{ConnectionSet, ConnectionSlot, ResponseBody};
 use crate::descriptors::DescriptorShares;
 use crate::listen::pause_accepting;
-use crate::stream::prepare;
+use crate::stream::{break_unacknowledged, prepare};
 use crate::tls::{ServerTls, begins_tls, turn_away};
 
 pub use self::client::{PageCall, PageCallError, PageFault, pass_on};
@@ -70,8 +70,8 @@ pub struct HttpOptions {
     /// How long it may take until an answer begins, the request's body included; then the
     /// connection is closed. How long the answer goes on is not bounded: events have no end.
     pub answer_within: Duration,
-    /// How long a peer may receive nothing of an answer that is being sent; then the connection is
-    /// closed.
+    /// How long a peer may receive or acknowledge nothing of an answer that is being sent; then the
+    /// connection is closed.
     pub take_within: Duration,
     /// How long answers that are under way at the end may still take.
     pub end_within: Duration,
@@ -131,8 +131,9 @@ pub async fn serve_http<S, B>(
                 continue;
             }
         };
-        // A peer whose machine is gone sends nothing: probes find out.
+        // A peer whose machine is gone sends nothing: probes find out, and what it is sent.
         prepare(&stream);
+        break_unacknowledged(&stream, options.take_within);
         let (service, options) = (service.clone(), Arc::clone(&options));
         let shutdown = shutdown.clone();
         connections.spawn(async move {

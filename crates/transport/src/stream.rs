@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
@@ -80,6 +81,19 @@ pub(crate) fn prepare(stream: &TcpStream) {
         .with_retries(PROBES_MAX);
     if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
         tracing::debug!(%error, "a connection goes without probes");
+    }
+}
+
+/// Breaks a connection whose peer has acknowledged nothing of what was sent to it for so long. By
+/// itself the kernel goes on for about 15 minutes (`net.ipv4.tcp_retries2`), and takes what little
+/// is written meanwhile. An idle connection then breaks after that time, too: the kernel ends its
+/// probes by it.
+pub(crate) fn break_unacknowledged(stream: &TcpStream, within: Duration) {
+    // 0 is the default of the kernel, which takes 31 bits.
+    let most = i32::MAX.unsigned_abs();
+    let millis = u32::try_from(within.as_millis()).map_or(most, |millis| millis.clamp(1, most));
+    if let Err(error) = set_tcp_user_timeout(stream, millis) {
+        tracing::debug!(%error, "a connection goes without a bound on acknowledgements");
     }
 }
 

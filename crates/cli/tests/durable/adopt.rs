@@ -421,3 +421,29 @@ fn store_that_the_memory_has_no_room_for_stalls_and_stops_no_other() {
     let made = cluster.cli(&["fs", "mkdir", "/other"]);
     assert_eq!(made.code, 0, "{made}");
 }
+
+/// Objects of the adopted store could have the names of those of the store below it.
+#[test]
+fn store_with_another_one_below_it_is_adopted_when_that_one_is_gone() {
+    let place = TempDir::new().expect("a directory for the test");
+    let store = place.path().join("store");
+    filled(&store, 14);
+    let own = store.join("d03/.sanderling");
+    fs::create_dir(&own).expect("made");
+    fs::write(own.join("owner"), "cluster 1 directory 2\n").expect("written");
+    let cluster = cluster_at(&store, 1);
+    reported(&cluster);
+    let begun = cluster.cli(&[&ADOPT[..], &["--timeout", "5s"]].concat());
+    assert_ne!(begun.code, 0, "{begun}");
+    let reason = format!("{} is the store of cluster 1 directory 2", store.join("d03").display());
+    until(&reason, SOON, || {
+        let shown = cluster.json(&["fs", "stat", "/in"]);
+        let why = shown["objects"][0]["durability"]["stalled"].as_str().unwrap_or_default();
+        why.contains(&reason).then_some(())
+    });
+    fs::remove_dir_all(&own).expect("removed");
+    let adopted = cluster.cli(&[&ADOPT[..], &["-p"]].concat());
+    assert_eq!(adopted.code, 0, "{adopted}");
+    let read = cluster.cli(&["fs", "cat", "/in/d03/00003"]);
+    assert_eq!((read.code, read.stdout.as_str()), (0, "object 3"), "{read}");
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::stores::{add, files, fleet, make, put};
 use crate::cluster::tasks::{SmallDisk, is_root};
-use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, run, until};
+use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, run, sanderling, until};
 
 /// A store, its directory `/out`, and how many objects were put there.
 struct Faulty {
@@ -291,4 +291,88 @@ fn store_that_no_datanode_reaches_any_more_is_reported() {
     add(&mut faulty.cluster, "d1", &store);
     faulty.synced();
     assert_eq!(faulty.stalled(), None);
+}
+
+/// Starts a datanode with two stores, which it refuses.
+fn refused_stores(cluster: &Cluster, one: &LocalPath, other: &LocalPath) -> String {
+    let (one, other) = (format!("one=file://{}", one.display()), other.display());
+    let mut command = sanderling();
+    command.args(["datanode", "--namenode", &cluster.namenode.address, "--dram", "64MiB"]);
+    command.args(["--listen", "127.0.0.1:0", "--http", "none", "--durable", &one]);
+    let refused = run(command.arg("--durable").arg(format!("other=file://{other}")));
+    assert_eq!(refused.code, 1, "{refused}");
+    refused.stderr
+}
+
+/// An object of one would have the name of an object of the other.
+#[test]
+fn datanode_with_one_store_in_another_does_not_start() {
+    let cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    let (outer, link, bound) = (cluster.path("outer"), cluster.path("link"), cluster.path("bound"));
+    let inner = outer.join("inner");
+    fs::create_dir_all(&inner).expect("made");
+    symlink(&inner, &link).expect("linked");
+    let check = |refused: &str| {
+        let next = "next:  the same with a place of its own for each --durable";
+        assert!(refused.contains("lies in the store") && refused.contains(next), "{refused}");
+    };
+    check(&refused_stores(&cluster, &outer, &outer));
+    check(&refused_stores(&cluster, &outer, &inner));
+    check(&refused_stores(&cluster, &inner, &outer));
+    check(&refused_stores(&cluster, &outer, &link));
+    check(&refused_stores(&cluster, &link, &outer.join("inner/missing")));
+    if is_root("datanode_with_one_store_in_another") {
+        fs::create_dir(&bound).expect("made");
+        let mounted = run(Command::new("mount").arg("--bind").args([&outer, &bound]));
+        assert_eq!(mounted.code, 0, "{mounted}");
+        let refused = refused_stores(&cluster, &bound, &inner);
+        let unmounted = run(Command::new("umount").arg("-l").arg(&bound));
+        assert_eq!(unmounted.code, 0, "{unmounted}");
+        check(&refused);
+    }
+}
+
+/// The two stores are those of different datanodes: none has both places.
+#[test]
+fn store_below_another_one_is_neither_claimed_nor_adopted() {
+    let (mut cluster, store) = fleet(1);
+    make(&cluster, "/out");
+    block_on(async { put(&cluster.client().await, "/out/inner/x", 1, 5000).await });
+    let sync = |cluster: &Cluster| {
+        let synced = cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+    };
+    sync(&cluster);
+    let (inner, empty) = (store.join("inner"), store.join("empty"));
+    fs::create_dir(&empty).expect("made");
+    for (name, place) in [("inner", &inner), ("empty", &empty)] {
+        let place = format!("{name}=file://{}", place.display());
+        cluster.add(name, &["--durable", &place, "--dram", "64MiB"]);
+    }
+    let make = |words: &[&str]| {
+        until("a datanode reports its store", SOON, || {
+            let made = cluster.cli(&[&["fs", "mkdir", "--timeout", "5s"], words].concat());
+            (!made.stderr.contains("no datanode has a store")).then_some(made)
+        })
+    };
+    let made = make(&["/empty", "--durable", "empty"]);
+    assert_eq!(made.code, 0, "{made}");
+    block_on(async { put(&cluster.client().await, "/empty/x", 2, 5000).await });
+    let adopted = make(&["/inner", "--durable", "inner", "--adopt"]);
+    assert_ne!(adopted.code, 0, "{adopted}");
+    for directory in ["/empty", "/inner"] {
+        let reason = format!("it is below {}, the store of cluster", store.display());
+        until(&format!("{directory}: {reason}"), SOON, || {
+            let shown = cluster.json(&["fs", "stat", directory]);
+            let why = shown["objects"][0]["durability"]["stalled"].as_str().unwrap_or_default();
+            why.contains(&reason).then_some(())
+        });
+    }
+    assert_eq!(fs::read_dir(&empty).expect("there").count(), 0);
+    assert!(!inner.join(".sanderling").exists(), "it has no other owner");
+    block_on(async { put(&cluster.client().await, "/out/inner/y", 3, 5000).await });
+    sync(&cluster);
+    let there = files(&store);
+    assert_eq!(there.keys().collect::<Vec<_>>(), ["inner/x", "inner/y"]);
+    assert!(there["inner/x"] == bytes_of(1, 5000) && there["inner/y"] == bytes_of(3, 5000));
 }

@@ -25,7 +25,7 @@ use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 use super::beneath::{Missing, ObjectPlace, PlaceError};
 use super::own_names::OWNER_NAME;
 use super::store_error::StoreError;
-use super::{NamedOwner, listing};
+use super::{NamedOwner, apart, listing};
 
 /// Where uploads are, below [`STORE_OWN_NAME`].
 const UPLOADS_NAME: &str = "uploads";
@@ -119,6 +119,7 @@ impl Files {
     pub(super) async fn write_owner(self: &Arc<Self>, owner: &str) -> Result<(), StoreError> {
         let owner = owner.to_owned();
         self.run(move |files| {
+            apart::check_above(&files.root)?;
             let own = files.root.join(STORE_OWN_NAME);
             // The store itself is never made: it may be a file system that is not mounted now.
             for directory in [own.clone(), own.join(UPLOADS_NAME)] {
@@ -153,6 +154,7 @@ impl Files {
             if !files.owner().try_exists()? {
                 return Ok(false);
             }
+            apart::check_above(&files.root)?;
             let _alone = files.locked(true)?;
             let found = NamedOwner::of(&fs::read_to_string(files.owner())?);
             if found.owner != wanted {
@@ -237,7 +239,7 @@ impl Files {
     /// Lists a part of what is there, in the order of the names.
     pub(super) async fn list(self: &Arc<Self>, after: &str) -> Result<StoreSlice, StoreError> {
         let after = after.to_owned();
-        self.run(move |files| Ok(listing::list(&files.root, STORE_OWN_NAME, &after)?)).await
+        self.run(move |files| listing::list(&files.root, STORE_OWN_NAME, &after)).await
     }
 
     pub(super) async fn is_empty(self: &Arc<Self>) -> Result<bool, StoreError> {

@@ -11,6 +11,9 @@ use sanderling_protocol::limits::{
 };
 use sanderling_protocol::message::StoreSlice;
 
+use super::apart;
+use super::store_error::StoreError;
+
 /// A slice that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct SliceBuilder {
@@ -67,7 +70,10 @@ impl SliceBuilder {
 }
 
 /// Lists the files below a directory after a name, but for what is below `own` in it.
-pub(super) fn list(root: &Path, own: &str, after: &str) -> io::Result<StoreSlice> {
+///
+/// # Errors
+/// A directory cannot be read, or is a store itself.
+pub(super) fn list(root: &Path, own: &str, after: &str) -> Result<StoreSlice, StoreError> {
     let mut slice = SliceBuilder { own: own.to_owned(), ..SliceBuilder::default() };
     let is_more = walk(root, "", after, &mut slice)?;
     Ok(slice.finish(is_more))
@@ -75,7 +81,15 @@ pub(super) fn list(root: &Path, own: &str, after: &str) -> io::Result<StoreSlice
 
 /// Adds the files of a directory, whose names begin with `above`. Returns whether the slice was
 /// full before the end.
-fn walk(directory: &Path, above: &str, after: &str, slice: &mut SliceBuilder) -> io::Result<bool> {
+fn walk(
+    directory: &Path,
+    above: &str,
+    after: &str,
+    slice: &mut SliceBuilder,
+) -> Result<bool, StoreError> {
+    if !above.is_empty() {
+        apart::check_below(directory)?;
+    }
     let mut after = after.to_owned();
     loop {
         let (names, is_cut) = smallest(directory, above, &after, &slice.own)?;
@@ -102,7 +116,7 @@ fn walk(directory: &Path, above: &str, after: &str, slice: &mut SliceBuilder) ->
                         slice.skip(name.clone(), "its name is not UTF-8");
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         match names.last() {

@@ -8,9 +8,9 @@ use object_store::path::Path;
 use sanderling_core::durable::STORE_OPERATION_MAX;
 use thiserror::Error;
 
-use super::Medium;
 use super::bucket::Bucket;
 use super::files::Files;
+use super::{Medium, apart};
 use crate::object::{ObjectOptions, UnusableStore};
 
 /// The options of one store of durable directories. All datanodes that name it must mean the same
@@ -55,6 +55,21 @@ pub enum DurableStoreError {
         /// The name.
         name: String,
     },
+    /// One store lies in another one, or both are in one place.
+    #[error(
+        "the store {inner} at {inner_url} lies in the store {outer} at {outer_url}, where each \
+         would write over the files of the other: choose a place that is not in another store"
+    )]
+    Overlap {
+        /// The name of the inner one.
+        inner: String,
+        /// Its URL.
+        inner_url: String,
+        /// The name of the outer one.
+        outer: String,
+        /// Its URL.
+        outer_url: String,
+    },
 }
 
 impl fmt::Debug for DurableOptions {
@@ -69,14 +84,40 @@ impl fmt::Debug for DurableOptions {
     }
 }
 
+/// Refuses stores of one datanode of which one lies in another one.
+///
+/// # Errors
+/// [`DurableStoreError::Overlap`].
+pub(super) fn check_apart(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
+    let places: Vec<PathBuf> = options.iter().map(DurableOptions::place).collect();
+    let Some((inner, outer)) = apart::overlapping(&places) else { return Ok(()) };
+    let (inner, outer) = (options[inner].clone(), options[outer].clone());
+    Err(DurableStoreError::Overlap {
+        inner: inner.name,
+        inner_url: inner.url,
+        outer: outer.name,
+        outer_url: outer.url,
+    })
+}
+
 impl DurableOptions {
+    /// Returns where the store is: that of a bucket is no path of this machine.
+    fn place(&self) -> PathBuf {
+        self.directory().map_or_else(|| PathBuf::from(&self.url), apart::real)
+    }
+
+    /// Returns the directory, if the store is one.
+    fn directory(&self) -> Option<&str> {
+        self.url.strip_prefix("file://").filter(|it| it.starts_with('/'))
+    }
+
     pub(super) fn open(&self) -> Result<Medium, DurableStoreError> {
         let unusable = |cause: UnusableStore| DurableStoreError::Unusable {
             name: self.name.clone(),
             url: self.url.clone(),
             cause: Box::new(cause),
         };
-        if let Some(directory) = self.url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
+        if let Some(directory) = self.directory() {
             return Ok(Medium::Files(Arc::new(Files::new(PathBuf::from(directory)))));
         }
         let place = self.url.strip_prefix("s3://").filter(|place| !place.is_empty());

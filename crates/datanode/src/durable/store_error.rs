@@ -67,6 +67,15 @@ pub(super) enum StoreError {
          --adopt"
     )]
     NothingToAdopt,
+    /// Objects of the store above could have the names of its own.
+    #[error("it is below {place}, the store of {owner}: choose a place that is in no other store")]
+    BelowStore { place: String, owner: String },
+    /// Its objects could have the names of those of the store below.
+    #[error(
+        "{place} is the store of {owner}: choose another place, or remove {STORE_OWN_NAME} there \
+         if that one is gone for good"
+    )]
+    AroundStore { place: String, owner: String },
     #[error("another directory has adopted it at the same time")]
     AdoptedByAnother,
     /// An adoption waits for changes of the owner that there was.
