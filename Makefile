@@ -148,6 +148,11 @@ bench-versions: build ## Compares the program BEFORE with this one on rows 1 to 
 bench-scrub: build ## Measures what a datanode's scrub costs itself and its readers; ARGS="--rate 1GiB".
 	@python3 bench/scrub.py $(ARGS)
 
+.PHONY: bench-freeze
+bench-freeze: build ## Measures how long a checkpoint stops a task, beside CRIU's dump; ARGS="--mb 1024".
+	@scripts/criu.sh >/dev/null
+	@python3 bench/freeze.py $(ARGS)
+
 .PHONY: bench-noisy
 bench-noisy: build ## Measures a tenant beside noisy ones; ARGS="--seconds 3 --hog usage,list".
 	@python3 bench/noisy.py $(ARGS)

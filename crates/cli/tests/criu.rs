@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use cluster::{Ran, SOON, run, sanderling, until};
+use cluster::{Cluster, Ran, SOON, Shape, run, sanderling, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -29,6 +29,8 @@ elif what == "device":
     held = open("/dev/fuse")
 elif what == "memory":
     held = [os.urandom(1 << 20) for _ in range(48)]
+elif what == "large":
+    held = [os.urandom(1 << 20) for _ in range(400)]
 log = open(os.path.join(here, "log"), "a")
 count = total = 0
 while not os.path.exists(os.path.join(here, "stop")):
@@ -188,6 +190,60 @@ fn killed_process_goes_on_from_the_number_in_its_memory() {
     let row = &document["generations"][0];
     assert!(row["state_bytes"].as_u64().expect("bytes") > 48 << 20, "{document}");
     assert!(row["added_bytes"].as_u64().expect("bytes") < 24 << 20, "{document}");
+}
+
+/// The store stops to answer when the dump begins. What was read waits in the runner's memory, so
+/// CRIU ends and the task goes on. Without that, it would stand still until the dump fails: 400 MiB
+/// are more than the packs that wait for the store.
+#[test]
+fn task_goes_on_before_its_images_are_stored() {
+    let Some(place) = Place::new("task_goes_on_before_its_images") else { return };
+    let cluster = Cluster::start(Shape { datanodes: 2, dram: "768MiB", ..Shape::default() });
+    let made = cluster.cli(&["fs", "mkdir", "/checkpoints"]);
+    assert_eq!(made.code, 0, "{made}");
+    let address = cluster.namenode.address.clone();
+    let words = ["gateway", "s3", "--namenode", &address, "--listen", "127.0.0.1:0"];
+    let gateway = cluster.serve("gateway", &[&words[..], &["--http", "none"]].concat());
+    let temporary = place.path("temporary");
+    std::fs::create_dir(&temporary).expect("made");
+    let mut command = sanderling();
+    command.args(["task", "run", "--backend", "s3://checkpoints/task", "--name", "count"]);
+    command.args(["--driver", "criu", "--interval", "4s", "--key"]).arg(place.path("key"));
+    command.arg("--criu").arg(&place.criu).arg("--record").arg(place.path("record"));
+    command.arg("--").arg("python3").arg(place.path("counter.py")).arg(place.directory.path());
+    command.arg("large").env("TMPDIR", &temporary);
+    command.env("AWS_ENDPOINT_URL", format!("http://{}", gateway.address));
+    for (name, value) in [
+        ("REGION", "us-east-1"),
+        ("ACCESS_KEY_ID", "sanderling"),
+        ("SECRET_ACCESS_KEY", "sanderling"),
+    ] {
+        command.env(format!("AWS_{name}"), value);
+    }
+    let log = std::fs::File::create(place.path("runner.log")).expect("a log");
+    let mut runner = Runner(command.stdout(Stdio::null()).stderr(log).spawn().expect("started"));
+    let dumps = || {
+        let entries = std::fs::read_dir(&temporary).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("sanderling-criu-")).count()
+    };
+    until("a dump begins while the counter counts", SOON, || {
+        assert!(!runner.has_ended(), "{}", place.text("runner.log"));
+        (!place.numbers().is_empty() && dumps() > 0).then_some(())
+    });
+    gateway.pause();
+    // The directory of a dump goes when CRIU has ended.
+    until("CRIU lets the task go on", SOON, || (dumps() == 0).then_some(()));
+    let before = place.numbers().len();
+    until("the counter counts", SOON, || (place.numbers().len() > before).then_some(()));
+    let log = place.text("runner.log");
+    gateway.resume();
+    assert!(!log.contains("no checkpoint"), "{log}");
+    assert_eq!(place.text("record"), "", "the dump has ended before the store was away: {log}");
+    until("the dump is stored", SOON, || (!place.text("record").is_empty()).then_some(()));
+    let line: Value =
+        serde_json::from_str(place.text("record").lines().next().expect("a line")).expect("JSON");
+    assert!(line["frozen_seconds"].as_f64() < line["dump_seconds"].as_f64(), "{line}");
 }
 
 #[test]

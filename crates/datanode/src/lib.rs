@@ -32,7 +32,6 @@ mod latency;
 mod link;
 mod local;
 mod membership;
-mod memory;
 mod metrics;
 mod namenode;
 mod node;

@@ -10,7 +10,7 @@ use sanderling_protocol::message::Role;
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
     Buffers, CallError, ConnectionOptions, HttpOptions, ListenError, Memory, Pool, PoolOptions,
-    Security, ServeOptions, listen, listen_there_or_free, serve, serve_pages,
+    Security, ServeOptions, available_bytes, listen, listen_there_or_free, serve, serve_pages,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -34,7 +34,6 @@ use crate::http::router;
 use crate::join::{Addresses, MembershipChange};
 use crate::local::{Local, serve_listener};
 use crate::membership::ATTEMPT_EVERY;
-use crate::memory::available_bytes;
 use crate::node::Node;
 use crate::object::ObjectTier;
 use crate::object::collect::Collector;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
 use sanderling_cli_common::units;
-use sanderling_transport::DESCRIPTORS_WANTED;
+use sanderling_transport::{DESCRIPTORS_WANTED, available_bytes};
 
 use super::check::Check;
 
@@ -56,17 +56,6 @@ pub(super) fn memory(wanted: u64) -> Check {
         return Check::warn(name, format!("{have} available, {want} needed"), mend);
     }
     Check::ok(name, format!("{have} available, {want} needed"))
-}
-
-/// Returns what the machine and the control group leave, the smaller of both.
-fn available_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    let number = |path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let group = number("/sys/fs/cgroup/memory.max")
-        .map(|max| max.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
-    Some((kibibytes * 1024).min(group.unwrap_or(u64::MAX)))
 }
 
 /// Looks which drivers take checkpoints of tasks. That there is no CRIU is no fault.

@@ -324,8 +324,9 @@ impl TaskBackend {
     }
 
     /// Deletes what runners that were killed did not finish writing. Only for the holder of the
-    /// lock: no other runner writes packs and generations. Others may write locks, so those are
-    /// deleted only after `age`.
+    /// lock: no other runner writes packs and generations. One that has taken the lock while this
+    /// process paused keeps what it is writing by its lock on the file. Others may write locks, so
+    /// those are deleted only after `age`.
     pub(crate) fn clear_unfinished(&self, age: Duration) {
         let Self::Directory(root) = self else { return };
         for directory in ["packs", "generations"] {
@@ -333,8 +334,10 @@ impl TaskBackend {
             let is_left = |entry: &std::fs::DirEntry| {
                 unfinished::is_draft(&entry.file_name().to_string_lossy())
             };
-            for entry in entries.filter(is_left) {
-                let _ = std::fs::remove_file(entry.path());
+            for path in entries.filter(is_left).map(|entry| entry.path()) {
+                if !unfinished::is_locked(&path) {
+                    let _ = std::fs::remove_file(path);
+                }
             }
         }
         self.clear_checks(age);

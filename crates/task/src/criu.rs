@@ -10,12 +10,14 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{
-    CheckpointManifest, CriuRecord, CriuVersion, DriverRecord, MachineView,
+    CheckpointManifest, CriuRecord, CriuVersion, DriverRecord, MachineView, waiting_chunks,
 };
+use sanderling_transport::available_bytes;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::cell::{CellHandle, CellReply, CellRequest};
-use crate::driver::{CapturedState, CheckpointDriver, TaskHandle};
+use crate::driver::{CapturedState, CheckpointDriver, ReadState, TaskHandle};
 use crate::dump_gate::DumpGate;
 use crate::generations::Generations;
 use crate::image_server::ImageServer;
@@ -50,6 +52,8 @@ pub(crate) struct CriuDriver {
     pub(crate) root: u32,
     pub(crate) pipes: [String; 2],
     pub(crate) dumps_locks: bool,
+    /// Bytes of images that may wait to be packed, if the user bounds them.
+    pub(crate) image_memory: Option<u64>,
 }
 
 /// A dump that runs: CRIU connects to the listener.
@@ -57,6 +61,7 @@ pub(crate) struct CriuDump {
     listener: UnixListener,
     gate: Arc<DumpGate>,
     result: mpsc::Receiver<Result<DriverRecord, Failure>>,
+    image_memory: Option<u64>,
 }
 
 /// A directory for CRIU's socket and log.
@@ -223,23 +228,27 @@ impl CheckpointDriver for CriuDriver {
             // If CRIU has failed before it connected, the receiver still waits.
             let _ = UnixStream::connect(directory.path().join(CAPTURE_SOCKET));
         });
-        Ok(Some(CriuDump { listener, gate, result }))
+        Ok(Some(CriuDump { listener, gate, result, image_memory: self.image_memory }))
     }
 }
 
 impl CapturedState for CriuDump {
-    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
+    fn read(self, writer: &mut PackWriter) -> Result<ReadState, Failure> {
         let failed = |why: String| {
             Failure::new(Exit::Failure, FailureKind::CriuDump, format!("no images: {why}"))
         };
         let (socket, _) = self.listener.accept().map_err(|error| failed(error.to_string()))?;
-        let received = receive(socket, &self.gate, writer);
+        let waiting = waiting_chunks(available_bytes(), self.image_memory);
+        let received = receive(socket, &self.gate, writer, waiting);
         // Whatever has failed: CRIU is not to wait.
         self.gate.open();
         let ended = self.result.recv().map_err(|error| failed(error.to_string()));
         // What CRIU reports names the cause; the stream is cut then.
         match (ended, received) {
-            (Ok(Ok(record)), Ok(())) => Ok(record),
+            (Ok(Ok(driver)), Ok(())) => {
+                let free_at = self.gate.opened_at().unwrap_or_else(Instant::now);
+                Ok(ReadState { driver, free_at })
+            }
             (Ok(Ok(_)) | Err(_), Err(failure)) | (Ok(Err(failure)) | Err(failure), _) => {
                 Err(failure)
             }

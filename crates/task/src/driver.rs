@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sanderling_cli_common::failure::Failure;
 use sanderling_core::checkpoint::DriverRecord;
+use tokio::time::Instant;
 
 use crate::cell::CellHandle;
 use crate::criu::CriuDump;
@@ -28,7 +29,14 @@ pub(crate) trait CapturedState: Send + 'static {
     ///
     /// # Errors
     /// The state cannot be read: there is no checkpoint.
-    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure>;
+    fn read(self, writer: &mut PackWriter) -> Result<ReadState, Failure>;
+}
+
+/// A state that was read.
+pub(crate) struct ReadState {
+    pub(crate) driver: DriverRecord,
+    /// Since when the task needs not stand still for it.
+    pub(crate) free_at: Instant,
 }
 
 /// A running task, as drivers reach it.
@@ -50,14 +58,14 @@ pub(crate) enum Captured {
 }
 
 impl CapturedState for DirectoryState {
-    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
+    fn read(self, writer: &mut PackWriter) -> Result<ReadState, Failure> {
         read_chunks(&self.0, writer)?;
-        Ok(DriverRecord::Hook)
+        Ok(ReadState { driver: DriverRecord::Hook, free_at: Instant::now() })
     }
 }
 
 impl CapturedState for Captured {
-    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
+    fn read(self, writer: &mut PackWriter) -> Result<ReadState, Failure> {
         match self {
             Self::Directory(state) => state.read(writer),
             Self::Images(dump) => dump.read(writer),

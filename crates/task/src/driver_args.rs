@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use rustix::process::geteuid;
 use sanderling_cli_common::failure::Failure;
+use sanderling_cli_common::units::Size;
 
 use crate::criu::Criu;
 
@@ -28,6 +29,10 @@ pub(crate) struct DriverArgs {
     /// Take file locks into checkpoints of CRIU; no other process may use them
     #[arg(long)]
     pub(crate) file_locks: bool,
+    /// Memory for images of CRIU that wait to be packed: with more, the task stands still for a
+    /// shorter time [default: a quarter of what is available, at most 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) image_memory: Option<Size>,
 }
 
 /// A driver.

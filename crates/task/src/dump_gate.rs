@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sanderling_cli_common::failure::Failure;
+use tokio::time::Instant;
 
 /// Files in the directory of a dump: the script, the pipe into which it writes when all is written,
 /// and the one that it cannot open before [`DumpGate::open`].
@@ -24,7 +25,14 @@ pub(crate) struct DumpGate {
     directory: PathBuf,
     /// It can be read once CRIU has written everything.
     pub(crate) written: File,
-    opened: OnceLock<File>,
+    opened: OnceLock<OpenedGate>,
+}
+
+/// The open pipe, and since when it is.
+#[derive(Debug)]
+struct OpenedGate {
+    _pipe: File,
+    at: Instant,
 }
 
 impl DumpGate {
@@ -59,10 +67,15 @@ impl DumpGate {
 
     /// Lets the task go on, also if CRIU comes here later, as long as this is not dropped.
     pub(crate) fn open(&self) {
-        if let Ok(gate) = both_ends(&self.directory.join(GATE)) {
+        if let Ok(pipe) = both_ends(&self.directory.join(GATE)) {
             // It may be open.
-            let _ = self.opened.set(gate);
+            let _ = self.opened.set(OpenedGate { _pipe: pipe, at: Instant::now() });
         }
+    }
+
+    /// Returns when the task could go on; `None` before.
+    pub(crate) fn opened_at(&self) -> Option<Instant> {
+        self.opened.get().map(|gate| gate.at)
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant as Moment;
 
 use crate::backend::{TaskBackend, number_of};
-use crate::driver::CapturedState;
+use crate::driver::{CapturedState, ReadState};
 use crate::dump_policy::DumpPolicy;
 use crate::lock::TaskLock;
 use crate::pack_cache::PackCache;
@@ -51,7 +51,7 @@ pub(crate) struct Generations {
 /// What storing one state took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DumpCost {
-    /// From the begin until the last of the state was read.
+    /// From the begin until the task needed not stand still for the rest.
     pub(crate) read: Duration,
     pub(crate) packing: PackCost,
 }
@@ -267,8 +267,29 @@ impl Generations {
         unpacking.finish()
     }
 
-    /// Stores a state as a generation on top of another one. The manifest is written last, and only
-    /// if there is none of this number.
+    /// Begins a dump on top of a generation: looks which of its packs are stored. It is called
+    /// before the task stands still, because a backend may take long to answer.
+    ///
+    /// # Errors
+    /// The backend cannot be read.
+    pub(crate) async fn packing(
+        &self,
+        base: Option<&CheckpointManifest>,
+    ) -> Result<Packing, Failure> {
+        let stored = Self::packs(&self.backend).await?;
+        self.backend.remove_lost().await;
+        let mut rewritten = base.map(sparse_packs).unwrap_or_default();
+        let lost = base.iter().flat_map(|base| &base.packs);
+        let lost = lost.filter(|pack| stored.get(&pack.id) != Some(&pack.bytes));
+        rewritten.extend(lost.map(|pack| pack.id));
+        Ok(match self.policy {
+            DumpPolicy::Sanderling => Packing::new(base, &rewritten),
+            DumpPolicy::Baseline => Packing::baseline(),
+        })
+    }
+
+    /// Stores a state as a generation. The manifest is written last, and only if there is none of
+    /// this number.
     ///
     /// # Errors
     /// The state cannot be read or an object not written; another runner has written the
@@ -276,21 +297,11 @@ impl Generations {
     pub(crate) async fn dump(
         &self,
         source: impl CapturedState,
-        base: Option<&CheckpointManifest>,
+        packing: Packing,
         (number, taken_at): (u64, Instant),
         lock: &TaskLock,
     ) -> Result<(CheckpointManifest, DumpCost), Failure> {
-        let stored = Self::packs(&self.backend).await?;
-        self.backend.remove_lost().await;
-        let mut rewritten = base.map(sparse_packs).unwrap_or_default();
-        let lost = base.iter().flat_map(|base| &base.packs);
-        let lost = lost.filter(|pack| stored.get(&pack.id) != Some(&pack.bytes));
-        rewritten.extend(lost.map(|pack| pack.id));
         let mut written = Vec::new();
-        let packing = match self.policy {
-            DumpPolicy::Sanderling => Packing::new(base, &rewritten),
-            DumpPolicy::Baseline => Packing::baseline(),
-        };
         let packed = self.store_packs(source, packing, &mut written).await;
         if packed.is_err() {
             // No manifest names them. A store that is full has room again for a smaller dump.
@@ -333,8 +344,8 @@ impl Generations {
         let (sender, mut packs) = mpsc::channel(waiting);
         let mut writer = PackWriter::new(packing, self.key.clone(), compresses, sender)?;
         let reader = tokio::task::spawn_blocking(move || {
-            let driver = source.read(&mut writer)?;
-            let read = begun.elapsed();
+            let ReadState { driver, free_at } = source.read(&mut writer)?;
+            let read = free_at.saturating_duration_since(begun);
             let (packing, stream_bytes, cost) = writer.finish()?;
             let cost = DumpCost { read, packing: cost };
             Ok(Packed { packing, stream_bytes, driver, cost })
@@ -353,7 +364,7 @@ impl Generations {
 
     /// Removes the generations that were given up, and what is older than the newest `keep` ones,
     /// but no pack while one of no use is among these; only for the holder of the lock, while no
-    /// dump is under way.
+    /// dump is under way. It stops when another runner has taken the lock meanwhile.
     ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.
@@ -367,9 +378,9 @@ impl Generations {
         let stored = Self::packs(&self.backend).await?;
         let plan = removal_plan(found, &stored, keep);
         self.expect_held(lock).await?;
-        self.remove(given_up).await?;
-        self.remove(&plan.generations).await?;
-        self.remove_packs(&plan.packs).await?;
+        self.remove(given_up, lock).await?;
+        self.remove(&plan.generations, lock).await?;
+        self.remove_packs(&plan.packs, lock).await?;
         Ok(plan)
     }
 
@@ -383,23 +394,27 @@ impl Generations {
         // Looked at anew: a manifest whose dump failed may have been written all the same.
         let found = found(&self.look().await?);
         self.expect_held(lock).await?;
-        self.remove_packs(&unnamed_packs(&found, &stored)).await
+        self.remove_packs(&unnamed_packs(&found, &stored), lock).await
     }
 
     /// Refuses to remove anything for a runner that has lost the lock and does not know it yet.
     /// Packs of a dump that another one has under way have no name. They can be among those that
     /// were listed only if its lock, which is older, is found now.
     async fn expect_held(&self, lock: &TaskLock) -> Result<(), Failure> {
-        if lock.is_held().await? {
+        self.expect_own(lock.is_held().await?)
+    }
+
+    fn expect_own(&self, is_own: bool) -> Result<(), Failure> {
+        if is_own {
             return Ok(());
         }
         let cause = format!("another runner of {} has its lock", self.task);
         Err(TaskFailure::Taken.failure(Exit::Failure, cause))
     }
 
-    async fn remove_packs(&self, packs: &[PackId]) -> Result<(), Failure> {
+    async fn remove_packs(&self, packs: &[PackId], lock: &TaskLock) -> Result<(), Failure> {
         for pack in packs {
-            self.backend.remove(&pack_name(*pack)).await?;
+            self.remove_held(&pack_name(*pack), lock).await?;
         }
         Ok(())
     }
@@ -407,12 +422,19 @@ impl Generations {
     /// Removes the manifests of generations, as far as they exist.
     ///
     /// # Errors
-    /// An object cannot be deleted.
-    async fn remove(&self, generations: &[u64]) -> Result<(), Failure> {
+    /// An object cannot be deleted, or another runner has the lock.
+    async fn remove(&self, generations: &[u64], lock: &TaskLock) -> Result<(), Failure> {
         for number in generations {
-            self.backend.remove(&manifest_name(*number)).await?;
+            self.remove_held(&manifest_name(*number), lock).await?;
         }
         Ok(())
+    }
+
+    /// Removes one object. The process may have paused since the one before: another runner that
+    /// has taken the lock meanwhile may go on from what was old then.
+    async fn remove_held(&self, name: &str, lock: &TaskLock) -> Result<(), Failure> {
+        self.expect_own(lock.may_remove().await?)?;
+        self.backend.remove(name).await
     }
 
     fn bad(&self, number: u64, why: impl std::fmt::Display) -> Failure {

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::pipe::fcntl_setpipe_size;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, StreamedImage, join_images};
 use thiserror::Error;
@@ -31,8 +32,9 @@ pub(crate) const SERVE_SOCKET: &str = "streamer-serve.sock";
 /// The longest request: a name of an image has some 20 bytes.
 const REQUEST_BYTES_MAX: u32 = 4096;
 
-/// Chunks of all images that wait to be stored.
-const CHUNKS_WAITING_MAX: usize = 64;
+/// Bytes that a pipe is made to hold, so that CRIU and its reader rarely wait for each other; the
+/// kernel permits it to every process by default (`/proc/sys/fs/pipe-max-size`).
+const PIPE_BYTES: usize = 1 << 20;
 
 /// Images that one dump may have: some for each process, and some for all.
 const IMAGES_MAX: usize = 1 << 20;
@@ -76,7 +78,7 @@ pub(crate) enum ImageRequestError {
 type ImagePiece = (String, io::Result<Vec<u8>>);
 
 /// Receives all images of a dump, until CRIU closes the socket, and stores them. The gate is opened
-/// when the last one was read.
+/// when the last one was read; so many chunks may wait to be stored then.
 ///
 /// # Errors
 /// The connection or a pipe failed, or the dump was given up: what was received is of no use.
@@ -84,8 +86,9 @@ pub(crate) fn receive(
     socket: UnixStream,
     gate: &Arc<DumpGate>,
     writer: &mut PackWriter,
+    waiting: usize,
 ) -> Result<(), Failure> {
-    let (sender, pieces) = mpsc::sync_channel::<ImagePiece>(CHUNKS_WAITING_MAX);
+    let (sender, pieces) = mpsc::sync_channel::<ImagePiece>(waiting);
     let gate = Arc::clone(gate);
     let accepting = std::thread::spawn(move || accept_images(socket, &gate, &sender));
     let mut images: BTreeMap<String, StreamedImage> = BTreeMap::new();
@@ -163,6 +166,8 @@ fn accept_images(
         }
         let Some(name) = read_request(&mut socket)? else { break };
         let pipe = File::from(receive_pipe(&socket)?);
+        // One that stays shorter costs time alone.
+        let _ = fcntl_setpipe_size(&pipe, PIPE_BYTES);
         if names.len() == IMAGES_MAX || names.contains(&name) {
             return Err(ImageRequestError::ComesAgain { name });
         }

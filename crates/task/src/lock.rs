@@ -1,9 +1,11 @@
 //! The lock of a task's name: one runner at a time.
 
 use std::pin::pin;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::process::RecordedProcess;
 use sanderling_core::checkpoint::{BackendAnswers, LockObserver, LockRecord, LockView};
@@ -33,10 +35,53 @@ pub(crate) struct TaskLock {
     backend: TaskBackend,
     number: u64,
     record: LockRecord,
+    renewed: RenewedAt,
     /// Cancelled when another runner has taken it.
     pub(crate) lost: CancellationToken,
     ended: CancellationToken,
     renewals: JoinHandle<()>,
+}
+
+/// When a lock was renewed last, by a clock that goes on while the process is stopped and while the
+/// machine is suspended. Clones share it.
+#[derive(Clone)]
+struct RenewedAt {
+    /// Microseconds since the boot, when the last renewal that succeeded began.
+    began: Arc<AtomicU64>,
+    age: Duration,
+}
+
+impl RenewedAt {
+    /// Begins with a lock whose record was written from `began` on.
+    fn new(began: Duration, age: Duration) -> Self {
+        Self { began: Arc::new(AtomicU64::new(micros(began))), age }
+    }
+
+    /// Notes a renewal. One that ended late protects nothing, and no later one does: another runner
+    /// may have seen the record before it for so long that it takes the lock at any time.
+    fn renew(&self, began: Duration, ended: Duration) {
+        if self.protects(ended) {
+            self.began.store(micros(began), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether no other runner can take the lock for a third of its age: each has to see
+    /// the last renewal, and then none for the whole age.
+    fn protects(&self, now: Duration) -> bool {
+        let began = Duration::from_micros(self.began.load(Ordering::Relaxed));
+        now.saturating_sub(began) < self.age / RENEWALS * 2
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Returns the time since the boot, suspensions included.
+fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 /// What was seen of a task's lock, from one look to the next.
@@ -95,15 +140,16 @@ impl TaskLock {
                 LockView::Free => {
                     let next = backend.number_after("locks", watch.observer.highest_number())?;
                     let record = LockRecord { age: Some(age.into()), ..watch.own.clone() };
+                    let renewed = RenewedAt::new(since_boot(), age);
                     if claimed(backend, next, &record).await? {
-                        return Ok(Self::renewed(backend, next, record, age));
+                        return Ok(Self::renewed(backend, next, record, renewed));
                     }
                 }
             }
         }
     }
 
-    fn renewed(backend: &TaskBackend, number: u64, record: LockRecord, age: Duration) -> Self {
+    fn renewed(backend: &TaskBackend, number: u64, record: LockRecord, renewed: RenewedAt) -> Self {
         let (lost, ended) = (CancellationToken::new(), CancellationToken::new());
         let cleaned = backend.clone();
         // Below a durable directory a removal waits for the store: renewals do not wait for it.
@@ -119,12 +165,13 @@ impl TaskLock {
             backend: backend.clone(),
             number,
             record: record.clone(),
-            every: age / RENEWALS,
+            renewed: renewed.clone(),
+            every: renewed.age / RENEWALS,
             lost: lost.clone(),
             ended: ended.clone(),
         };
         let renewals = tokio::spawn(renewer.renew());
-        Self { backend: backend.clone(), number, record, lost, ended, renewals }
+        Self { backend: backend.clone(), number, record, renewed, lost, ended, renewals }
     }
 
     /// Returns whether no other runner has taken the lock.
@@ -133,6 +180,22 @@ impl TaskLock {
     /// The backend cannot be read.
     pub(crate) async fn is_held(&self) -> Result<bool, Failure> {
         Ok(!is_taken(&self.backend, self.number, &self.record).await?)
+    }
+
+    /// Returns whether no other runner has taken the lock, nor can take it for as long as a removal
+    /// takes that begins now. If the lock was not renewed for two thirds of its age before, as in a
+    /// pause, the backend is looked at.
+    ///
+    /// # Errors
+    /// The backend cannot be read.
+    pub(crate) async fn may_remove(&self) -> Result<bool, Failure> {
+        if self.lost.is_cancelled() {
+            return Ok(false);
+        }
+        if self.renewed.protects(since_boot()) {
+            return Ok(true);
+        }
+        self.is_held().await
     }
 
     /// Gives the lock up.
@@ -187,6 +250,7 @@ struct Renewer {
     backend: TaskBackend,
     number: u64,
     record: LockRecord,
+    renewed: RenewedAt,
     every: Duration,
     lost: CancellationToken,
     ended: CancellationToken,
@@ -207,6 +271,7 @@ impl Renewer {
                 continue;
             }
             self.record.renewals += 1;
+            let began = since_boot();
             let (backend, name) = (&self.backend, lock_name(self.number));
             let mut renewal = pin!(backend.replace(&name, encoded(&self.record)));
             // Below a durable directory whose store is away a renewal takes as long as a call may:
@@ -221,6 +286,9 @@ impl Renewer {
                     Err(_) => is_late = true,
                 }
             };
+            if is_renewed {
+                self.renewed.renew(began, since_boot());
+            }
             // A backend that is away now may be there at once: others watch the lock from then on.
             pause = if is_renewed { self.every } else { self.every.min(AGAIN_AFTER) };
         }
@@ -362,6 +430,21 @@ pub(crate) fn lock_name(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn renewal_protects_for_two_thirds_of_the_age() {
+        let second = Duration::from_secs(1);
+        let renewed = RenewedAt::new(100 * second, 30 * second);
+        assert!(renewed.protects(119 * second) && !renewed.protects(120 * second));
+        renewed.clone().renew(110 * second, 111 * second);
+        assert!(renewed.protects(129 * second) && !renewed.protects(130 * second));
+        // Another runner may have seen the last one for the whole age.
+        renewed.renew(129 * second, 140 * second);
+        renewed.renew(141 * second, 142 * second);
+        assert!(!renewed.protects(130 * second) && !renewed.protects(143 * second));
+        let now = since_boot();
+        assert!(now > Duration::ZERO && since_boot() >= now);
+    }
 
     #[tokio::test]
     async fn age_of_a_dead_runners_lock_passes_once_for_who_has_watched_it() {

@@ -21,7 +21,7 @@ pub(crate) struct CheckpointLine {
     pub(crate) driver: &'static str,
     /// How long the task stood still, at most: from the request for its state.
     pub(crate) frozen_seconds: f64,
-    /// From there until the generation was published, both included.
+    /// From the look at the backend before that, until the generation was published.
     pub(crate) dump_seconds: f64,
     pub(crate) state_bytes: u64,
     /// Bytes that were added to the backend, but for the manifest.

@@ -22,7 +22,7 @@ use crate::args::{PaceArgs, RestoreArgs, RunArgs, StorageArgs};
 use crate::backend::{BackendSpec, TaskBackend, hex};
 use crate::cell::Cell;
 use crate::criu::{Criu, CriuDriver, machine_view};
-use crate::driver_args::{DriverArg, NetworkArg};
+use crate::driver_args::{DriverArg, DriverArgs, NetworkArg};
 use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
@@ -419,8 +419,13 @@ impl Start<'_> {
     }
 
     fn driver(&self, criu: &Criu, root: u32, pipes: [String; 2]) -> CriuDriver {
-        let dumps_locks = self.pace.driver.file_locks;
-        CriuDriver { criu: criu.clone(), root, pipes, dumps_locks }
+        let DriverArgs { file_locks, image_memory, .. } = self.pace.driver;
+        // A task of the baseline waits until the backend has what it wrote.
+        let image_memory = match self.pace.policy {
+            DumpPolicy::Baseline => Some(0),
+            DumpPolicy::Sanderling => image_memory.map(|size| size.0),
+        };
+        CriuDriver { criu: criu.clone(), root, pipes, dumps_locks: file_locks, image_memory }
     }
 
     fn environment(&self) -> TaskEnvironment<'_> {

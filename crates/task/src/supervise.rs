@@ -545,6 +545,8 @@ impl Runner<'_> {
         task: &TaskHandle,
         base: Option<&CheckpointManifest>,
     ) -> TakenCheckpoint {
+        let started = Instant::now();
+        let packing = self.generations.packing(base).await?;
         let begun = Instant::now();
         let Some(state) = self.drivers.capture(task).await? else { return Ok(None) };
         self.note_left_out(&state);
@@ -556,7 +558,7 @@ impl Runner<'_> {
         self.empty_slot(lock).await?;
         let captured = begun.elapsed();
         let stopped = Stopped::waiting(self.pace.policy, &state, task);
-        let dumped = self.generations.dump(state, base, (number, wall_clock()), lock).await;
+        let dumped = self.generations.dump(state, packing, (number, wall_clock()), lock).await;
         let waited = stopped.is_some();
         drop(stopped);
         if dumped.as_ref().is_err_and(|failure| !TaskFailure::Taken.is(failure)) {
@@ -564,12 +566,12 @@ impl Runner<'_> {
             let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
         }
         let (manifest, cost) = dumped?;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         let captured = if waited { took } else { captured };
         if let Err(failure) = self.record(&manifest, &cost, captured, took) {
             self.session.output.note(format_args!("not recorded: {failure}"));
         }
-        self.times.add(took.into());
+        self.times.add(took.into(), base.is_none());
         self.checkpoints += 1;
         self.looked.insert(0, (number, Ok(manifest.clone())));
         let driver = match &manifest.driver {

@@ -54,7 +54,8 @@ fn now_of(path: &Path) -> io::Result<std::time::SystemTime> {
     now
 }
 
-fn is_locked(path: &Path) -> bool {
+/// Returns whether a process has a lock on a file, as one that is writing it.
+pub(crate) fn is_locked(path: &Path) -> bool {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let locked = file.map(|file| flock(&file, FlockOperation::NonBlockingLockShared));

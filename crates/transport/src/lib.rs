@@ -4,6 +4,7 @@
 //! hands each complete frame of its buffer to a [`Service`] and answers them with one gathered
 //! write. Long bodies are received in place, into memory that is used again and again.
 
+mod available_memory;
 mod body_sink;
 mod buffers;
 mod busy_poll;
@@ -48,6 +49,7 @@ pub mod time_slice;
 mod tls;
 pub mod trace;
 
+pub use available_memory::available_bytes;
 pub use body_sink::BodySink;
 pub use buffers::Buffers;
 pub use calls::Timeouts;

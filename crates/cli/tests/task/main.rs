@@ -11,6 +11,7 @@ mod hasty;
 mod killed;
 mod left;
 mod notices;
+mod paused;
 mod removals;
 mod runs;
 mod shared_state;

@@ -15,30 +15,49 @@ const FIRST: Millis = Millis(1000);
 pub(super) const INTERVAL_MIN: Millis = Millis(1000);
 
 /// The durations of the last dumps of a task.
+///
+/// The first dump of a task stores its whole state, a later one what is new since the last. So a
+/// whole dump counts only while no other was measured.
 #[derive(Debug, Clone, Default)]
-pub struct DumpTimes(Vec<Millis>);
+pub struct DumpTimes(Vec<DumpTime>);
+
+/// How long one dump took.
+#[derive(Debug, Clone, Copy)]
+struct DumpTime {
+    took: Millis,
+    is_whole: bool,
+}
 
 impl DumpTimes {
-    /// Adds the time that a dump took. Only the last few dumps count.
-    pub fn add(&mut self, took: Millis) {
+    /// Adds the time that a dump took, and whether there was no generation before it, so that it
+    /// stored the whole state. Only the last few dumps count.
+    pub fn add(&mut self, took: Millis, is_whole: bool) {
         if self.0.len() == MEASURED_MAX {
             self.0.remove(0);
         }
-        self.0.push(took);
+        self.0.push(DumpTime { took, is_whole });
+    }
+
+    /// Returns the times that count, in ascending order.
+    fn sorted(&self) -> Vec<Millis> {
+        let is_all_whole = self.0.iter().all(|it| it.is_whole);
+        let those = self.0.iter().filter(|it| is_all_whole || !it.is_whole);
+        let mut sorted: Vec<Millis> = those.map(|it| it.took).collect();
+        sorted.sort_unstable();
+        sorted
     }
 
     /// Returns the median of the last dumps; an assumption before the first one.
     #[must_use]
     pub fn expected(&self) -> Millis {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
+        let sorted = self.sorted();
         sorted.get(sorted.len() / 2).copied().unwrap_or(FIRST)
     }
 
     /// Returns the longest of the last dumps; `None` before the first one.
     #[must_use]
     pub fn slowest(&self) -> Option<Millis> {
-        self.0.iter().copied().max()
+        self.sorted().pop()
     }
 
     /// Returns the interval that costs least on machines that live so long in the mean.
@@ -91,9 +110,23 @@ mod tests {
         let mut times = DumpTimes::default();
         assert_eq!(times.expected(), FIRST);
         for took in [50_000, 100, 110, 120, 9000, 130] {
-            times.add(Millis(took));
+            times.add(Millis(took), false);
         }
         assert_eq!(times.expected(), Millis(120));
         assert!(DumpTimes::default().interval(Millis(0)) >= INTERVAL_MIN);
+    }
+
+    #[test]
+    fn whole_dump_counts_until_another_one_was_measured() {
+        let mut times = DumpTimes::default();
+        times.add(Millis(9000), true);
+        assert_eq!((times.expected(), times.slowest()), (Millis(9000), Some(Millis(9000))));
+        times.add(Millis(100), false);
+        assert_eq!((times.expected(), times.slowest()), (Millis(100), Some(Millis(100))));
+        // A policy that stores the whole state each time.
+        let mut times = DumpTimes::default();
+        times.add(Millis(9000), true);
+        times.add(Millis(8000), true);
+        assert_eq!(times.slowest(), Some(Millis(9000)));
     }
 }

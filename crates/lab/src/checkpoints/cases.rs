@@ -4,6 +4,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use sanderling_core::checkpoint::DumpTimes;
+use sanderling_protocol::Millis;
+
 use super::record::{Case, Experiment, Quantities};
 use super::stage::{CheckpointLine, Driver, LabRunner, LabTask, Stage};
 use super::writer::{STEP, WriterKind};
@@ -150,8 +153,26 @@ impl Bench<'_> {
         values.insert("slowdown_share", 1.0 - steps as f64 * STEP.as_secs_f64() / elapsed);
         values.insert("stored_bytes", sum(|it| it.stored_bytes as f64));
         values.insert("restored_equal", 1.0);
+        if let (PolicyName::Sanderling, Some(part)) = (case.policy, notice_forecast(&checkpoints)) {
+            values.insert("notice_forecast_over_measured", part);
+        }
         Ok(values)
     }
+}
+
+/// Returns the forecast of the runner, if a notice came before a dump, over what the dump took: the
+/// median of all dumps but the first one, for which it has only rates.
+fn notice_forecast(checkpoints: &[CheckpointLine]) -> Option<f64> {
+    let mut times = DumpTimes::default();
+    let mut parts = Vec::new();
+    for (index, line) in checkpoints.iter().enumerate() {
+        if let Some(forecast) = times.slowest() {
+            parts.push(forecast.0 as f64 / 1000.0 / line.dump_seconds.max(1e-9));
+        }
+        times.add(Millis((line.dump_seconds * 1000.0) as u64), index == 0);
+    }
+    parts.sort_by(f64::total_cmp);
+    parts.get(parts.len() / 2).copied()
 }
 
 /// Returns the state's bytes of the authors' task at a scale, in whole megabytes.

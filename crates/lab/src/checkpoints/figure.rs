@@ -65,6 +65,7 @@ pub(crate) enum QuantityUnit {
     Megabytes,
     Percent,
     Number,
+    Ratio,
 }
 
 /// The tables of what was measured.
@@ -127,6 +128,7 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
             ("elapsed", "elapsed_seconds", QuantityUnit::Seconds),
             ("dumps", "checkpoints", QuantityUnit::Number),
             ("stored MB", "stored_bytes", QuantityUnit::Megabytes),
+            ("forecast / dump", "notice_forecast_over_measured", QuantityUnit::Ratio),
         ],
     },
 ];
@@ -217,7 +219,7 @@ impl QuantityUnit {
     /// Writes the median, and the others if they differ visibly.
     fn written(self, spread: Spread) -> String {
         let one = |value: f64| match self {
-            Self::Seconds => format!("{value:.2}"),
+            Self::Seconds | Self::Ratio => format!("{value:.2}"),
             Self::Megabytes => format!("{:.1}", value / 1e6),
             Self::Percent => format!("{:.1}", 100.0 * value),
             Self::Number => format!("{value:.0}"),

@@ -1,0 +1,118 @@
+//! A collection that is stopped between two removals, for longer than its lock is waited for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cluster::tasks::{TaskPlace, is_root};
+use crate::cluster::{SOON, until};
+use tempfile::TempDir;
+
+const LOCK_AGE: [&str; 2] = ["--lock-age", "2s"];
+
+/// A task with generations in a directory, and a `task gc` that was stopped when it had removed the
+/// oldest one. It is killed when its test is over.
+struct StoppedCollection {
+    directory: TempDir,
+    place: TaskPlace,
+    /// The generations that are left, the newest first. All but the first are to be removed.
+    left: Vec<u64>,
+    process: Child,
+}
+
+impl StoppedCollection {
+    /// Returns `None` where no C compiler is.
+    fn new() -> Option<Self> {
+        let directory = TempDir::new().expect("a directory");
+        let library = library(directory.path())?;
+        let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+        let mut runner = place.runner("first", &[], &["--keep", "4"]);
+        place.until_after(3, &mut runner);
+        runner.kill();
+        let mut left = place.generations();
+        let oldest = left.pop().expect("there are several");
+        assert!(left.len() >= 2, "{left:?} {oldest}");
+        let log = fs::File::create(directory.path().join("gc.log")).expect("a log");
+        let mut collection = place.task("gc");
+        collection.args(["--keep", "1"]).args(LOCK_AGE).env("LD_PRELOAD", library);
+        collection.env("STOP_AFTER", format!("/generations/{oldest:010}"));
+        let process = collection.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let stopped = Self { directory, place, left, process: process.expect("started") };
+        let stat = format!("/proc/{}/stat", stopped.process.id());
+        until("it is stopped", SOON, || {
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+            state.starts_with('T').then_some(())
+        });
+        assert_eq!(stopped.place.generations(), stopped.left);
+        Some(stopped)
+    }
+
+    /// Lets it go on. Returns its exit code and what it printed.
+    fn finish(&mut self) -> (Option<i32>, String) {
+        kill_process(Pid::from_child(&self.process), Signal::CONT).expect("it is there");
+        let process = &mut self.process;
+        let ended = until("it ends", SOON, || process.try_wait().expect("our own child"));
+        let log = fs::read_to_string(self.directory.path().join("gc.log")).expect("a log");
+        (ended.code(), log)
+    }
+}
+
+impl Drop for StoppedCollection {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Builds the library that stops a process; `None` where no C compiler is.
+fn library(directory: &Path) -> Option<PathBuf> {
+    let (source, library) = (directory.join("stop.c"), directory.join("stop.so"));
+    fs::write(&source, include_str!("stop.c")).expect("a file");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).arg("-ldl");
+    compile.status().ok().filter(|status| status.success()).map(|_| library)
+}
+
+#[test]
+fn collection_that_lost_its_lock_while_it_was_stopped_removes_nothing_more() {
+    if !is_root("collection_that_lost_its_lock") {
+        return;
+    }
+    let Some(mut collection) = StoppedCollection::new() else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    // It cannot be seen from here, as one on another machine.
+    let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
+    let flags = [&LOCK_AGE[..], &["--keep", "100"]].concat();
+    let mut second = collection.place.runner("second", &elsewhere, &flags);
+    let newest = collection.place.until_after(collection.left[0], &mut second);
+    let (code, log) = collection.finish();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("another runner of count has its lock"), "{log}");
+    let newest = collection.place.until_after(newest, &mut second);
+    second.kill();
+    let there = collection.place.generations();
+    assert!(collection.left.iter().all(|it| there.contains(it)), "{there:?}");
+    let verified = collection.place.verified();
+    assert_eq!(verified.code, 0, "{verified}");
+    assert!(collection.place.restored().0 >= newest);
+}
+
+#[test]
+fn collection_that_kept_its_lock_while_it_was_stopped_goes_on() {
+    let Some(mut collection) = StoppedCollection::new() else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let stopped = Instant::now();
+    until("its lock is as old as another runner waits for", SOON, || {
+        (stopped.elapsed() > Duration::from_secs(2)).then_some(())
+    });
+    let (code, log) = collection.finish();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(collection.place.generations(), collection.left[..1]);
+    assert_eq!(collection.place.restored().0, collection.left[0]);
+}
