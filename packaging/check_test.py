@@ -409,6 +409,20 @@ class ToolTest(unittest.TestCase):
             self.assertIn("install ca-certificates", line)
             self.assertFalse([line for line in dist.missing(["tarball"]) if "/none" in line])
 
+    def test_crates_of_an_earlier_run_are_forgotten(self):
+        with tempfile.TemporaryDirectory() as place:
+            home, target = Path(place) / "home", Path(place) / "target"
+            name = f"sanderling-core-{tree.version()}"
+            gone = [home / "registry/src/-1a" / name, home / "registry/cache/-1a" / f"{name}.crate",
+                    target / "debug/.fingerprint/sanderling-core-1a"]
+            kept = [home / "registry/src/index.example-1a" / name,
+                    home / "registry/src/-1a/bytes-1.0.0", target / "debug/.fingerprint/bytes-1a"]
+            for path in (*gone, *kept):
+                path.mkdir(parents=True)
+            crates.forget(home, target)
+            self.assertEqual([path for path in gone if path.exists()], [])
+            self.assertEqual([path for path in kept if not path.exists()], [])
+
     def test_tests_of_the_client_that_run_on_aarch64_are_there(self):
         text = (HERE / "aarch64.py").read_text()
         found = re.search(r"^CLIENT_TESTS = (\{.*\})$", text, re.MULTILINE)
