@@ -13,7 +13,7 @@ use sanderling_protocol::{MemberId, Millis, Refusal, Reply, Request};
 use sanderling_serve::{GroupRecover, recover_group};
 use sanderling_transport::CallError;
 use serde::Serialize;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::Failure;
 use crate::output::{Align, Table};
@@ -25,6 +25,9 @@ use crate::units::{self, Span};
 /// Pause before an order is repeated. Half of the 400 ms without a leader after which an election
 /// begins at the earliest.
 const ORDER_PAUSE: Duration = Duration::from_millis(200);
+
+/// The shortest try of a notice, also if its machine is taken before. Chosen, not measured.
+const ORDER_TRY_MIN: Duration = Duration::from_secs(1);
 
 /// List namenodes of a group, move the leadership, remove members.
 #[derive(Debug, Subcommand)]
@@ -201,12 +204,19 @@ async fn notice_reachable(
 ) -> Result<(), CallError> {
     let within = session.limit().unwrap_or(ClientConfig::default().call_deadline);
     let within = left.map_or(within, |left| left.min(within));
-    // In whole seconds, so that a refusal names the time that was given.
-    let passed = || Duration::from_secs(began.elapsed().as_secs());
-    let rest = || left.map(|left| Millis::from(left.saturating_sub(passed())));
+    let rest = || left.map(|left| Millis::from(left.saturating_sub(began.elapsed())));
     let mut is_noted = false;
     loop {
-        let given = notice_member(address, &session.credentials, rest, reason).await;
+        let until = within.saturating_sub(began.elapsed()).max(ORDER_TRY_MIN);
+        let giving = timeout(until, notice_member(address, &session.credentials, rest, reason));
+        let late = || {
+            let (address, waited) = (address.to_owned(), began.elapsed());
+            Err(CallError::TimedOut { address, waited })
+        };
+        let given = tokio::select! {
+            given = giving => given.unwrap_or_else(|_| late()),
+            () = session.ended.cancelled() => late(),
+        };
         let is_unsent = matches!(given, Err(CallError::Unreachable { .. }));
         if !is_unsent || began.elapsed() + ORDER_PAUSE >= within {
             return given;

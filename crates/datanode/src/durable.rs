@@ -134,10 +134,14 @@ impl DurableStores {
     /// in another one.
     pub(crate) async fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
         if options.len() > 1 {
+            check_apart(options, DurableOptions::named_place)?;
             let looked = options.to_vec();
-            let looking = spawn_blocking(move || check_apart(&looked));
-            if let Ok(Ok(looked)) = timeout(LOOK_MAX, looking).await {
-                looked?;
+            let looking = spawn_blocking(move || check_apart(&looked, DurableOptions::place));
+            match timeout(LOOK_MAX, looking).await {
+                Ok(Ok(looked)) => looked?,
+                _ => tracing::warn!(
+                    "a durable store does not answer: not checked whether one is in another one"
+                ),
             }
         }
         let mut stores = BTreeMap::new();

@@ -31,6 +31,12 @@ pub(super) struct KeyFiles {
 }
 
 impl KeyFiles {
+    /// Returns the paths of all files, to change them.
+    pub(super) fn paths_mut(&mut self) -> [&mut PathBuf; 5] {
+        let Self { token_file, tls_ca, secret_file, tls_cert, tls_key } = self;
+        [token_file, tls_ca, secret_file, tls_cert, tls_key]
+    }
+
     /// Makes all of them in an empty directory.
     pub(super) fn make(directory: &Path) -> Result<Self, Failure> {
         let keys = Self {

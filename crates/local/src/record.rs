@@ -105,12 +105,41 @@ impl Record {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| Failure::file(&path, error))?,
         };
-        let record = serde_json::from_slice(&text).map_err(|error| {
+        let record: Self = serde_json::from_slice(&text).map_err(|error| {
             let cause = format!("{} is no cluster's record: {error}", path.display());
             Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
-                .next("end its processes by hand and delete the file")
+                .next("end its processes by hand and delete the file; the catalog stays")
         })?;
-        Ok(Some(record))
+        record.placed_in(directory).map(Some)
+    }
+
+    /// Returns the record with the paths of a directory that was moved since. A copy is another
+    /// cluster's: what is done with it would be done to that one.
+    ///
+    /// # Errors
+    /// Failure (1): use the directory of the cluster, or delete the copy's record.
+    fn placed_in(mut self, directory: &Path) -> Result<Self, Failure> {
+        let real = |path: &Path| path.canonicalize().ok();
+        if real(&self.directory) == real(directory) {
+            return Ok(self);
+        }
+        if self.directory.exists() || self.running().next().is_some() {
+            let (own, copy) = (self.directory.display(), directory.join(RECORD));
+            let cause = format!("{} is the record of the cluster in {own}", copy.display());
+            let own = shell_word(&self.directory.to_string_lossy());
+            return Err(Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
+                .tried("compared both directories; nothing was changed")
+                .next(format_args!("sanderling local status --dir {own}")));
+        }
+        let before = std::mem::replace(&mut self.directory, directory.to_owned());
+        let moved = |path: &mut PathBuf| {
+            if let Ok(rest) = path.strip_prefix(&before) {
+                *path = directory.join(rest);
+            }
+        };
+        self.processes.iter_mut().for_each(|server| moved(&mut server.log));
+        self.keys.iter_mut().flat_map(KeyFiles::paths_mut).for_each(moved);
+        Ok(self)
     }
 
     /// Reads the record of a cluster that must have been started.

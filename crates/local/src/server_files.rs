@@ -15,11 +15,12 @@ use super::keys::KEY_FILES;
 use super::ownership::names;
 
 /// Files of a catalog with one name each.
-const CATALOG_FILES: [&str; 10] = [
+const CATALOG_FILES: [&str; 11] = [
     "lock",
     "sync-failed",
     "group-sync-failed",
     "restore-unfinished",
+    "restore-unfinished.tmp",
     "group-state.bin",
     "leaving-group-state.bin",
     "cut-group-state.bin",

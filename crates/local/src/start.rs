@@ -1,5 +1,6 @@
 //! `local start`.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -103,8 +104,12 @@ pub(super) fn started(
         end(record, LEFT_WITHIN);
     }
     ownership::not_in_use(&directory, "the same with another --dir")?;
-    if let Some(record) = before.filter(|record| record.is_started && !args.yes) {
-        must_have_no_catalog(&record, &directory, deletion)?;
+    if before.as_ref().is_none_or(|record| record.is_started) {
+        match args.yes {
+            false => must_have_no_catalog(before.as_ref(), &directory, deletion)?,
+            // A start that cannot succeed deletes nothing.
+            true => must_have_ports(args)?,
+        }
     }
     let mut record = Record::new(&directory);
     let started = start(&mut record, args, limit).and_then(|()| more(&mut record)).and_then(|()| {
@@ -114,8 +119,9 @@ pub(super) fn started(
     match started {
         Ok(()) => Ok(record),
         Err(failure) => {
-            // What was started is not left behind.
+            // What was started is not left behind, nor is the catalog, in which nothing was stored.
             end(&record, LEFT_WITHIN);
+            delete_data(&directory);
             let _ = record.delete();
             Err(failure)
         }
@@ -124,11 +130,16 @@ pub(super) fn started(
 
 /// Refuses to delete the catalog of a cluster that was not stopped and whose processes have all
 /// ended: a namenode that is started anew continues with it. Its size does not show whether it has
-/// objects, since it has the datanodes, too: it is not deleted in either case.
+/// objects, since it has the datanodes, too: it is not deleted in either case, nor is one without a
+/// record.
 ///
 /// # Errors
 /// Usage (2): start the namenode anew, or `deletion`.
-fn must_have_no_catalog(record: &Record, directory: &Path, deletion: &str) -> Result<(), Failure> {
+fn must_have_no_catalog(
+    record: Option<&Record>,
+    directory: &Path,
+    deletion: &str,
+) -> Result<(), Failure> {
     let bytes = catalog_bytes(directory);
     if bytes == 0 {
         return Ok(());
@@ -141,13 +152,31 @@ fn must_have_no_catalog(record: &Record, directory: &Path, deletion: &str) -> Re
     let goes_on = |server: &&ServerRecord| {
         server.role == ServerRole::Namenode && catalog_of(directory, &server.name).exists()
     };
-    let next = match record.down().find(goes_on) {
+    let next = match record.and_then(|record| record.down().find(goes_on)) {
         Some(server) => format!("{}, or {deletion}", server.restart()),
         None => deletion.to_owned(),
     };
-    Err(Failure::new(Exit::Usage, FailureKind::NotConfirmed, cause)
-        .tried("looked for its processes: all have ended; nothing was changed")
-        .next(next))
+    let looked = match record {
+        Some(_) => "looked for its processes: all have ended; nothing was changed",
+        None => "looked for its record: there is none; nothing was changed",
+    };
+    Err(Failure::new(Exit::Usage, FailureKind::NotConfirmed, cause).tried(looked).next(next))
+}
+
+/// Refuses ports that another process has.
+///
+/// # Errors
+/// Failure (1): free the port, or take another one.
+fn must_have_ports(args: &LocalStart) -> Result<(), Failure> {
+    let all = (0..args.namenodes).flat_map(|place| ports(args, place));
+    for port in all.filter(|port| *port != 0) {
+        if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            let cause = format!("127.0.0.1:{port} cannot be used: {error}; nothing was deleted");
+            return Err(Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
+                .next("the same with --port 0 --http-port 0"));
+        }
+    }
+    Ok(())
 }
 
 fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), Failure> {

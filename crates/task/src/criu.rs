@@ -60,7 +60,7 @@ pub(crate) struct CriuDriver {
 pub(crate) struct CriuDump {
     listener: UnixListener,
     gate: Arc<DumpGate>,
-    result: mpsc::Receiver<Result<DriverRecord, Failure>>,
+    result: mpsc::Receiver<Result<ReadState, Failure>>,
     image_memory: Option<u64>,
 }
 
@@ -179,7 +179,11 @@ impl Criu {
 impl CheckpointDriver for CriuDriver {
     type State = CriuDump;
 
-    async fn capture(&self, task: &TaskHandle) -> Result<Option<CriuDump>, Failure> {
+    async fn capture<P>(
+        &self,
+        task: &TaskHandle,
+        prepare: impl Future<Output = Result<P, Failure>>,
+    ) -> Result<Option<(CriuDump, P)>, Failure> {
         let cell = task.cell.clone().expect("a task of this driver has its namespaces");
         let (root, has_own_network) = (self.root, cell.has_own_network);
         let check = CellRequest::Check { root, allows_locks: self.dumps_locks, has_own_network };
@@ -198,6 +202,7 @@ impl CheckpointDriver for CriuDriver {
             let cause = format!("the task cannot be dumped: {first}{more}");
             return Err(Failure::new(Exit::Failure, FailureKind::CriuDump, cause));
         }
+        let prepared = prepare.await?;
         let directory = WorkDirectory::new()?;
         let listener = directory.listener(CAPTURE_SOCKET)?;
         let gate = Arc::new(DumpGate::new(directory.path())?);
@@ -214,8 +219,12 @@ impl CheckpointDriver for CriuDriver {
         // It goes on when this dump is given up: CRIU is waited for in any case.
         tokio::spawn(async move {
             let reply = cell.call(&CellRequest::Dump { criu, arguments }).await;
+            // CRIU has ended, and the task goes on.
+            let free_at = Instant::now();
             let ended = match reply {
-                Ok(CellReply::Criu { code: 0 }) => Ok(DriverRecord::Criu(record)),
+                Ok(CellReply::Criu { code: 0 }) => {
+                    Ok(ReadState { driver: DriverRecord::Criu(record), free_at })
+                }
                 Ok(CellReply::Criu { code }) => Err(directory.reason(code)),
                 Ok(_) => Err("the answer of the task's init was another".to_owned()),
                 Err(failure) => Err(failure.cause),
@@ -228,7 +237,8 @@ impl CheckpointDriver for CriuDriver {
             // If CRIU has failed before it connected, the receiver still waits.
             let _ = UnixStream::connect(directory.path().join(CAPTURE_SOCKET));
         });
-        Ok(Some(CriuDump { listener, gate, result, image_memory: self.image_memory }))
+        let dump = CriuDump { listener, gate, result, image_memory: self.image_memory };
+        Ok(Some((dump, prepared)))
     }
 }
 
@@ -245,10 +255,7 @@ impl CapturedState for CriuDump {
         let ended = self.result.recv().map_err(|error| failed(error.to_string()));
         // What CRIU reports names the cause; the stream is cut then.
         match (ended, received) {
-            (Ok(Ok(driver)), Ok(())) => {
-                let free_at = self.gate.opened_at().unwrap_or_else(Instant::now);
-                Ok(ReadState { driver, free_at })
-            }
+            (Ok(Ok(read)), Ok(())) => Ok(read),
             (Ok(Ok(_)) | Err(_), Err(failure)) | (Ok(Err(failure)) | Err(failure), _) => {
                 Err(failure)
             }

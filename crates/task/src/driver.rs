@@ -16,11 +16,17 @@ pub(crate) trait CheckpointDriver {
     /// What it returns.
     type State: CapturedState;
 
-    /// Gets the state of a task, or begins to; `None` if the task cannot give it yet.
+    /// Gets the state of a task, or begins to; `None` if the task cannot give it yet. `prepare` is
+    /// what a dump needs of the backend, which may take long to answer: it is waited for while the
+    /// task does not stand still, and not at all if there is no state.
     ///
     /// # Errors
     /// There is no checkpoint this time. The task goes on.
-    async fn capture(&self, task: &TaskHandle) -> Result<Option<Self::State>, Failure>;
+    async fn capture<P>(
+        &self,
+        task: &TaskHandle,
+        prepare: impl Future<Output = Result<P, Failure>>,
+    ) -> Result<Option<(Self::State, P)>, Failure>;
 }
 
 /// The state of a task at one moment, as a stream.
@@ -35,7 +41,7 @@ pub(crate) trait CapturedState: Send + 'static {
 /// A state that was read.
 pub(crate) struct ReadState {
     pub(crate) driver: DriverRecord,
-    /// Since when the task needs not stand still for it.
+    /// When the task could go on, at the latest.
     pub(crate) free_at: Instant,
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct DriverArgs {
     /// Take file locks into checkpoints of CRIU; no other process may use them
     #[arg(long)]
     pub(crate) file_locks: bool,
-    /// Memory for images of CRIU that wait to be packed: with more, the task stands still for a
-    /// shorter time [default: a quarter of what is available, at most 1GiB]
+    /// Memory for images of CRIU that wait to be packed, at least 4MiB: with more, the task stands
+    /// still for a shorter time [default: a quarter of what is available, at most 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) image_memory: Option<Size>,
 }

@@ -11,7 +11,6 @@ use std::sync::OnceLock;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sanderling_cli_common::failure::Failure;
-use tokio::time::Instant;
 
 /// Files in the directory of a dump: the script, the pipe into which it writes when all is written,
 /// and the one that it cannot open before [`DumpGate::open`].
@@ -25,14 +24,7 @@ pub(crate) struct DumpGate {
     directory: PathBuf,
     /// It can be read once CRIU has written everything.
     pub(crate) written: File,
-    opened: OnceLock<OpenedGate>,
-}
-
-/// The open pipe, and since when it is.
-#[derive(Debug)]
-struct OpenedGate {
-    _pipe: File,
-    at: Instant,
+    opened: OnceLock<File>,
 }
 
 impl DumpGate {
@@ -67,15 +59,10 @@ impl DumpGate {
 
     /// Lets the task go on, also if CRIU comes here later, as long as this is not dropped.
     pub(crate) fn open(&self) {
-        if let Ok(pipe) = both_ends(&self.directory.join(GATE)) {
+        if let Ok(gate) = both_ends(&self.directory.join(GATE)) {
             // It may be open.
-            let _ = self.opened.set(OpenedGate { _pipe: pipe, at: Instant::now() });
+            let _ = self.opened.set(gate);
         }
-    }
-
-    /// Returns when the task could go on; `None` before.
-    pub(crate) fn opened_at(&self) -> Option<Instant> {
-        self.opened.get().map(|gate| gate.at)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
 
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::units;
@@ -51,8 +50,8 @@ pub(crate) struct Generations {
 /// What storing one state took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DumpCost {
-    /// From the begin until the task needed not stand still for the rest.
-    pub(crate) read: Duration,
+    /// When the task could go on, at the latest.
+    pub(crate) free_at: Moment,
     pub(crate) packing: PackCost,
 }
 
@@ -340,14 +339,12 @@ impl Generations {
             DumpPolicy::Sanderling => (PACKS_WAITING_MAX, self.compresses),
             DumpPolicy::Baseline => (BASELINE_PACKS_WAITING_MAX, false),
         };
-        let begun = Moment::now();
         let (sender, mut packs) = mpsc::channel(waiting);
         let mut writer = PackWriter::new(packing, self.key.clone(), compresses, sender)?;
         let reader = tokio::task::spawn_blocking(move || {
             let ReadState { driver, free_at } = source.read(&mut writer)?;
-            let read = free_at.saturating_duration_since(begun);
             let (packing, stream_bytes, cost) = writer.finish()?;
-            let cost = DumpCost { read, packing: cost };
+            let cost = DumpCost { free_at, packing: cost };
             Ok(Packed { packing, stream_bytes, driver, cost })
         });
         while let Some((id, bytes)) = packs.recv().await {
@@ -494,6 +491,8 @@ pub(crate) fn distinct_packs(manifests: &[&CheckpointManifest]) -> BTreeSet<Pack
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::lock::{LockWatch, lock_name};
 

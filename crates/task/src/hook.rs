@@ -47,7 +47,11 @@ impl CheckpointDriver for Hook {
     type State = DirectoryState;
 
     /// Requests the state of a process, and waits until it is there.
-    async fn capture(&self, task: &TaskHandle) -> Result<Option<DirectoryState>, Failure> {
+    async fn capture<P>(
+        &self,
+        task: &TaskHandle,
+        prepare: impl Future<Output = Result<P, Failure>>,
+    ) -> Result<Option<(DirectoryState, P)>, Failure> {
         let pid = task.pid;
         // The signal ends a process that does not handle it.
         if !handles_usr1(pid) {
@@ -80,7 +84,7 @@ impl CheckpointDriver for Hook {
             sleep(LOOK_EVERY).await;
         }
         self.is_due.store(false, Ordering::Release);
-        Ok(Some(DirectoryState(self.state.clone())))
+        Ok(Some((DirectoryState(self.state.clone()), prepare.await?)))
     }
 }
 
@@ -107,7 +111,8 @@ mod tests {
             sleep(LOOK_EVERY).await;
         }
         let hook = Hook::new(place.path(), Duration::from_secs(3600));
-        let captured = hook.capture(&TaskHandle { pid: child.id(), cell: None }).await;
+        let task = TaskHandle { pid: child.id(), cell: None };
+        let captured = hook.capture(&task, async { Ok(()) }).await;
         assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookEnded);
         assert!(child.wait().unwrap().success());
     }

@@ -33,7 +33,8 @@ pub(crate) const SERVE_SOCKET: &str = "streamer-serve.sock";
 const REQUEST_BYTES_MAX: u32 = 4096;
 
 /// Bytes that a pipe is made to hold, so that CRIU and its reader rarely wait for each other; the
-/// kernel permits it to every process by default (`/proc/sys/fs/pipe-max-size`).
+/// kernel permits it to every process by default (`/proc/sys/fs/pipe-max-size`). Chosen, not
+/// measured.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// Images that one dump may have: some for each process, and some for all.

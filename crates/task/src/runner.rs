@@ -420,7 +420,7 @@ impl Start<'_> {
 
     fn driver(&self, criu: &Criu, root: u32, pipes: [String; 2]) -> CriuDriver {
         let DriverArgs { file_locks, image_memory, .. } = self.pace.driver;
-        // A task of the baseline waits until the backend has what it wrote.
+        // A task of the baseline waits for the backend: as little as possible is ahead of it.
         let image_memory = match self.pace.policy {
             DumpPolicy::Baseline => Some(0),
             DumpPolicy::Sanderling => image_memory.map(|size| size.0),

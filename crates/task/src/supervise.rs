@@ -190,6 +190,23 @@ impl DumpExpectation {
     }
 }
 
+/// When the backend was looked at before a dump. The task did not stand still then.
+struct PackLook {
+    from: Instant,
+    until: Instant,
+}
+
+impl PackLook {
+    /// Returns how long a task with the hook stood still, whose dump was begun then: until its
+    /// state was there, or for as long as the dump took, if it waited for that.
+    fn stood(&self, started: Instant, waited: Option<Duration>) -> Duration {
+        match waited {
+            Some(took) => took.saturating_sub(self.until - self.from),
+            None => self.from - started,
+        }
+    }
+}
+
 /// A dump that was under way when a notice came, or that was begun for one.
 struct UnderWay<'a, F> {
     session: &'a Session,
@@ -280,12 +297,20 @@ async fn interrupted(session: &Session, takes_sigterm: bool) -> bool {
 }
 
 impl Drivers {
-    async fn capture(&self, task: &TaskHandle) -> Result<Option<Captured>, Failure> {
+    async fn capture<P>(
+        &self,
+        task: &TaskHandle,
+        prepare: impl Future<Output = Result<P, Failure>>,
+    ) -> Result<Option<(Captured, P)>, Failure> {
         match &self.criu {
             Some(criu) if !(self.prefers_hook && handles_usr1(task.pid)) => {
-                Ok(criu.capture(task).await?.map(Captured::Images))
+                let captured = criu.capture(task, prepare).await?;
+                Ok(captured.map(|(dump, prepared)| (Captured::Images(dump), prepared)))
             }
-            _ => Ok(self.hook.capture(task).await?.map(Captured::Directory)),
+            _ => {
+                let captured = self.hook.capture(task, prepare).await?;
+                Ok(captured.map(|(state, prepared)| (Captured::Directory(state), prepared)))
+            }
         }
     }
 }
@@ -546,17 +571,16 @@ impl Runner<'_> {
         base: Option<&CheckpointManifest>,
     ) -> TakenCheckpoint {
         let started = Instant::now();
-        let packing = self.generations.packing(base).await?;
-        let begun = Instant::now();
-        let Some(state) = self.drivers.capture(task).await? else { return Ok(None) };
+        let look = async {
+            let from = Instant::now();
+            let packing = self.generations.packing(base).await?;
+            Ok((packing, PackLook { from, until: Instant::now() }))
+        };
+        let captured = self.drivers.capture(task, look).await?;
+        let Some((state, (packing, look))) = captured else { return Ok(None) };
         self.note_left_out(&state);
-        // The manifest of a dump that was given up, or that failed, may be written yet.
-        let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
-        let highest = newest.max(self.given_up.last().copied().unwrap_or(0));
-        let number = self.generations.backend.number_after("generations", highest)?;
-        self.given_up.push(number);
+        let number = self.take_number()?;
         self.empty_slot(lock).await?;
-        let captured = begun.elapsed();
         let stopped = Stopped::waiting(self.pace.policy, &state, task);
         let dumped = self.generations.dump(state, packing, (number, wall_clock()), lock).await;
         let waited = stopped.is_some();
@@ -567,8 +591,11 @@ impl Runner<'_> {
         }
         let (manifest, cost) = dumped?;
         let took = started.elapsed();
-        let captured = if waited { took } else { captured };
-        if let Err(failure) = self.record(&manifest, &cost, captured, took) {
+        let stood = match &manifest.driver {
+            DriverRecord::Criu(_) => cost.free_at.saturating_duration_since(look.until),
+            DriverRecord::Hook => look.stood(started, waited.then_some(took)),
+        };
+        if let Err(failure) = self.record(&manifest, &cost, stood, took) {
             self.session.output.note(format_args!("not recorded: {failure}"));
         }
         self.times.add(took.into(), base.is_none());
@@ -631,25 +658,35 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Records a checkpoint that took so long. With the hook the task stood still until it was
-    /// captured, with CRIU until all of it was read.
+    /// Returns the number of the next generation, which counts as given up until it is stored. The
+    /// manifest of a dump that was given up, or that failed, may be written yet.
+    fn take_number(&mut self) -> Result<u64, Failure> {
+        let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
+        let highest = newest.max(self.given_up.last().copied().unwrap_or(0));
+        let number = self.generations.backend.number_after("generations", highest)?;
+        self.given_up.push(number);
+        Ok(number)
+    }
+
+    /// Records a checkpoint that took so long, and for which the task stood still so long: with the
+    /// hook until its state was there, with CRIU until that had read all of it.
     fn record(
         &self,
         manifest: &CheckpointManifest,
         cost: &DumpCost,
-        captured: Duration,
+        stood: Duration,
         took: Duration,
     ) -> Result<(), Failure> {
         let Some(log) = &self.log else { return Ok(()) };
-        let (driver, frozen) = match &manifest.driver {
-            DriverRecord::Hook => ("hook", captured),
-            DriverRecord::Criu(_) => ("criu", captured + cost.read),
+        let driver = match &manifest.driver {
+            DriverRecord::Hook => "hook",
+            DriverRecord::Criu(_) => "criu",
         };
         log.checkpoint(&CheckpointLine {
             task: manifest.task.clone(),
             generation: manifest.generation,
             driver,
-            frozen_seconds: frozen.as_secs_f64(),
+            frozen_seconds: stood.as_secs_f64(),
             dump_seconds: took.as_secs_f64(),
             state_bytes: manifest.stream_bytes,
             stored_bytes: manifest.added_bytes,

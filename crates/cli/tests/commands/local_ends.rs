@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::cluster::{Ran, SOON, run, sanderling, until};
 use crate::local::{Local, START, json};
@@ -329,6 +330,57 @@ fn catalog_of_a_cluster_that_has_ended_is_deleted_with_yes_alone() {
     let again = local.run(&[&START[..], &["--yes"]].concat());
     assert_eq!(again.code, 0, "{again}");
     assert_eq!(listed(again.stdout.trim()), "");
+}
+
+#[test]
+fn copied_directory_is_refused_and_a_moved_one_goes_on() {
+    let local = Local::new();
+    let namenode = local.start();
+    let listed = |namenode: &str| {
+        let ran = run(sanderling().args(["--namenode", namenode, "fs", "ls", "/"]));
+        assert_eq!(ran.code, 0, "{ran}");
+        ran.stdout
+    };
+    let made = run(sanderling().args(["--namenode", &namenode, "fs", "mkdir", "/keep"]));
+    assert_eq!(made.code, 0, "{made}");
+    let copy = local.directory.path().join("copy");
+    let copied = Command::new("cp").arg("-r").args([&local.path(), &copy]).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let at_copy = |words: &[&str]| run(sanderling().args(words).arg("--dir").arg(&copy));
+    for words in [
+        &["local", "stop"][..],
+        &["local", "restart", "namenode"],
+        &["local", "status"],
+        &["local", "add"],
+        &[&START[..], &["--yes"]].concat(),
+    ] {
+        let refused = at_copy(words);
+        assert_eq!(refused.code, 1, "{words:?}: {refused}");
+        let cause = format!("is the record of the cluster in {}", local.path().display());
+        assert!(refused.stderr.contains(&cause), "{words:?}: {refused}");
+    }
+    assert_eq!(listed(&namenode), "keep/\n");
+    // Without a record the catalog is not deleted either.
+    std::fs::remove_file(copy.join("cluster.json")).expect("removed");
+    let refused = at_copy(&START);
+    assert!(refused.code == 2 && refused.stderr.contains("delete its catalog"), "{refused}");
+    assert!(refused.stderr.contains("there is none"), "{refused}");
+    // With a port that another process has nothing is deleted.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let before = files(&copy);
+    let start = ["local", "start", "--port", &port, "--http-port", "0", "--yes"];
+    let refused = at_copy(&start);
+    assert!(refused.code == 1 && refused.stderr.contains("nothing was deleted"), "{refused}");
+    assert!(files(&copy) == before, "{refused}");
+    kill(&local, &[0, 1]);
+    let moved = Local { directory: TempDir::new().expect("a directory") };
+    std::fs::rename(local.path(), moved.path()).expect("moved");
+    let again = moved.run(&["local", "restart", "namenode"]);
+    assert_eq!(again.code, 0, "{again}");
+    assert_eq!(listed(&namenode), "keep/\n");
+    let status = moved.run(&["local", "status"]);
+    assert!(status.stdout.contains("namenode"), "{status}");
 }
 
 #[test]

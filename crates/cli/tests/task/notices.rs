@@ -41,8 +41,9 @@ while True:
         time.sleep(0.01)
         continue
     is_due, number = False, number + 1
+    pace = float(open(os.path.join(place, "pace")).read())
     note("begun")
-    time.sleep(float(open(os.path.join(place, "pace")).read()))
+    time.sleep(pace)
     open(os.path.join(state, "state"), "w").write(str(number))
     note("done")
     open(os.path.join(state, "done"), "w").close()

@@ -4,7 +4,6 @@
 //! are stored while they arrive; what is left is small, and is put together at the end.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use super::chunk::{CHUNK_BYTES, ChunkName};
 use super::framing::{EntryKind, StateEntry, StateLayout};
@@ -16,19 +15,22 @@ const IMAGE_MODE: u32 = 0o600;
 /// machine need the rest. Chosen, not measured.
 const WAITING_PART: u64 = 4;
 
-/// Bytes of images that may wait to be packed. At most: a reader that is a second ahead of the
-/// packing, which takes 0.5 GiB/s or more. At least: what keeps it at work.
-const WAITING_BYTES: RangeInclusive<u64> = 4 << 20..=1 << 30;
+/// Bytes of images that may wait to be packed, if nothing else is requested, however much memory
+/// there is. Chosen, not measured.
+const WAITING_BYTES_MAX: u64 = 1 << 30;
 
-/// Returns how many chunks of images may wait to be packed, of the memory that is available now,
-/// in bytes, and of that which the caller permits. A task stands still until all of its images were
-/// read, so the more may wait, the less it waits for the packing.
+/// Bytes of images that may wait in any case: what keeps the packing at work. Chosen, not measured.
+const WAITING_BYTES_MIN: u64 = 4 << 20;
+
+/// Returns how many chunks of images may wait to be packed: as many bytes as are requested, or a
+/// part of the memory that is available now, in bytes. A task stands still until all of its images
+/// were read, so the more may wait, the less it waits for the packing.
 #[must_use]
-pub fn waiting_chunks(available_bytes: Option<u64>, permitted_bytes: Option<u64>) -> usize {
+pub fn waiting_chunks(available_bytes: Option<u64>, requested_bytes: Option<u64>) -> usize {
     let part = available_bytes.unwrap_or(0) / WAITING_PART;
-    let bytes = part.min(permitted_bytes.unwrap_or(u64::MAX));
-    let bytes = bytes.clamp(*WAITING_BYTES.start(), *WAITING_BYTES.end());
-    (bytes / CHUNK_BYTES as u64) as usize
+    let requested = requested_bytes.unwrap_or(part.min(WAITING_BYTES_MAX));
+    let bytes = requested.min(available_bytes.unwrap_or(WAITING_BYTES_MAX));
+    (bytes.max(WAITING_BYTES_MIN) / CHUNK_BYTES as u64) as usize
 }
 
 /// One file that has arrived.
@@ -132,9 +134,12 @@ mod tests {
         let gibibytes = |number: u64| Some(number << 30);
         assert_eq!(waiting_chunks(gibibytes(1), None), (256 << 20) / CHUNK_BYTES);
         assert_eq!(waiting_chunks(gibibytes(1), Some(16 << 20)), (16 << 20) / CHUNK_BYTES);
-        assert_eq!(waiting_chunks(gibibytes(64), gibibytes(64)), (1 << 30) / CHUNK_BYTES);
+        assert_eq!(waiting_chunks(gibibytes(64), None), (1 << 30) / CHUNK_BYTES);
+        assert_eq!(waiting_chunks(gibibytes(64), gibibytes(2)), (2 << 30) / CHUNK_BYTES);
+        assert_eq!(waiting_chunks(gibibytes(2), gibibytes(64)), (2 << 30) / CHUNK_BYTES);
         let least = (4 << 20) / CHUNK_BYTES;
         assert_eq!(waiting_chunks(None, None), least);
+        assert_eq!(waiting_chunks(None, gibibytes(64)), (1 << 30) / CHUNK_BYTES);
         assert_eq!(waiting_chunks(gibibytes(1), Some(0)), least);
     }
 

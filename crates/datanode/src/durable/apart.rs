@@ -11,11 +11,20 @@ use sanderling_protocol::message::STORE_OWN_NAME;
 use super::own_names::OWNER_NAME;
 use super::store_error::StoreError;
 
-/// Returns the numbers of two places of which the first lies in the second one, or is it, also if
-/// bind mounts lead there. It calls the file systems of directories, of which one may hang.
-pub(super) fn overlapping(places: &[PathBuf]) -> Option<(usize, usize)> {
+/// Where a store is.
+#[derive(Debug)]
+pub(super) enum StorePlace {
+    /// A path, which no file system is called for, or the URL of a bucket.
+    Named(PathBuf),
+    /// A path without symbolic links, of a file system that answers.
+    Real(PathBuf),
+}
+
+/// Returns the numbers of two places of which the first lies in the second one, or is it; of two
+/// real ones, also if bind mounts lead there. It calls the file systems of these.
+pub(super) fn overlapping(places: &[StorePlace]) -> Option<(usize, usize)> {
     let numbered = || places.iter().enumerate();
-    let around = |(at, inner): (usize, &PathBuf)| {
+    let around = |(at, inner): (usize, &StorePlace)| {
         let mut others = numbered().filter(|(number, _)| *number != at);
         others.find(|(_, outer)| holds(outer, inner)).map(|(number, _)| (at, number))
     };
@@ -41,25 +50,41 @@ pub(super) fn check_above(root: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::AroundStore`].
 pub(super) fn check_below(directory: &Path) -> Result<(), StoreError> {
-    match owner_in(directory)? {
-        Some(owner) => {
-            Err(StoreError::AroundStore { place: directory.display().to_string(), owner })
-        }
+    // Without the slash at the end of a directory that is listed.
+    let place = directory.components().as_path();
+    match owner_in(place)? {
+        Some(owner) => Err(StoreError::AroundStore { place: place.display().to_string(), owner }),
         None => Ok(()),
     }
 }
 
-/// Returns whose store a directory is, if it is one.
+/// Returns whose store a directory is, if it is one: a file that names no owner is of something
+/// else.
 fn owner_in(directory: &Path) -> io::Result<Option<String>> {
-    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    use io::ErrorKind::{InvalidData, IsADirectory, NotADirectory, NotFound, PermissionDenied};
     match fs::read_to_string(directory.join(STORE_OWN_NAME).join(OWNER_NAME)) {
-        Ok(text) => Ok(Some(text.lines().next().unwrap_or_default().trim().to_owned())),
+        Ok(text) => {
+            let owner = text.lines().next().unwrap_or_default().trim();
+            Ok(Some(owner.to_owned()).filter(|owner| is_owner(owner)))
+        }
         // What this process may not read is no store that it could write to.
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                NotFound | NotADirectory | PermissionDenied | IsADirectory | InvalidData
+            ) =>
+        {
             Ok(None)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Returns whether a text names an owner, as [`StoreOwner`](super::StoreOwner) is written.
+fn is_owner(text: &str) -> bool {
+    let parts = text.strip_prefix("cluster ").and_then(|it| it.split_once(" directory "));
+    let is_number = |text: &str| text.parse::<u64>().is_ok();
+    parts.is_some_and(|(cluster, directory)| is_number(cluster) && is_number(directory))
 }
 
 /// Returns a path without symbolic links, as far as its directories exist.
@@ -72,12 +97,23 @@ pub(super) fn real(directory: &str) -> PathBuf {
     resolved.unwrap_or_else(|| path.to_owned())
 }
 
-/// Returns whether a directory is another one or lies below it.
-fn holds(outer: &Path, inner: &Path) -> bool {
+/// Returns whether a place is another one or lies below it.
+fn holds(outer: &StorePlace, inner: &StorePlace) -> bool {
+    let (StorePlace::Real(outer), StorePlace::Real(inner)) = (outer, inner) else {
+        return inner.path().starts_with(outer.path());
+    };
     let identity = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
     let wanted = identity(outer);
     let is_outer = |path: &Path| wanted.is_some() && identity(path) == wanted;
     inner.starts_with(outer) || inner.ancestors().any(is_outer)
+}
+
+impl StorePlace {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) | Self::Real(path) => path,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -92,8 +128,8 @@ mod tests {
         let path = |name: &str| place.path().join(name);
         fs::create_dir_all(path("a/b")).unwrap();
         symlink(path("a"), path("link")).unwrap();
-        let found =
-            |names: [&str; 2]| overlapping(&names.map(|name| real(path(name).to_str().unwrap())));
+        let at = |name: &str| StorePlace::Real(real(path(name).to_str().unwrap()));
+        let found = |names: [&str; 2]| overlapping(&names.map(at));
         assert_eq!(found(["a", "a"]), Some((0, 1)));
         assert_eq!(found(["a", "a/b"]), Some((1, 0)));
         assert_eq!(found(["a/b", "a"]), Some((0, 1)));
@@ -104,8 +140,12 @@ mod tests {
         for apart in [["a/b", "a/c"], ["a/b", "a/bc"], ["missing", "missing2"]] {
             assert_eq!(found(apart), None, "{apart:?}");
         }
-        // Those of buckets are compared by their names.
-        let urls = ["s3://bucket/a/b", "s3://bucket/ab", "s3://bucket/a/"].map(PathBuf::from);
+        // Those of buckets, and of file systems that may not answer, are compared by their names.
+        let named = |name: &str| StorePlace::Named(path(name));
+        assert_eq!(overlapping(&["a/b", "a"].map(named)), Some((0, 1)));
+        assert_eq!(overlapping(&["link/b", "a"].map(named)), None);
+        let urls = ["s3://bucket/a/b", "s3://bucket/ab", "s3://bucket/a/"];
+        let urls = urls.map(|url| StorePlace::Named(PathBuf::from(url)));
         assert_eq!(overlapping(&urls), Some((0, 2)));
         assert_eq!(overlapping(&urls[1..]), None);
     }
@@ -125,6 +165,15 @@ mod tests {
             assert!(refused.contains("the store of cluster 1 directory 2:"), "{refused}");
         }
         check_below(&path("a/b")).unwrap();
+        // What is of something else.
+        for other in ["", "junk", "cluster x directory 2", "cluster 1 directory"] {
+            fs::create_dir_all(path("other/.sanderling")).unwrap();
+            fs::write(path("other/.sanderling/owner"), other).unwrap();
+            check_below(&path("other")).unwrap();
+        }
+        fs::remove_file(path("other/.sanderling/owner")).unwrap();
+        fs::create_dir(path("other/.sanderling/owner")).unwrap();
+        check_below(&path("other")).unwrap();
         assert!(matches!(check_below(&path("a")), Err(StoreError::AroundStore { .. })));
     }
 }

@@ -8,9 +8,10 @@ use object_store::path::Path;
 use sanderling_core::durable::STORE_OPERATION_MAX;
 use thiserror::Error;
 
+use super::Medium;
+use super::apart::{self, StorePlace};
 use super::bucket::Bucket;
 use super::files::Files;
-use super::{Medium, apart};
 use crate::object::{ObjectOptions, UnusableStore};
 
 /// The options of one store of durable directories. All datanodes that name it must mean the same
@@ -84,12 +85,15 @@ impl fmt::Debug for DurableOptions {
     }
 }
 
-/// Refuses stores of one datanode of which one lies in another one.
+/// Refuses stores of one datanode of which one lies in another one, by their places.
 ///
 /// # Errors
 /// [`DurableStoreError::Overlap`].
-pub(super) fn check_apart(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
-    let places: Vec<PathBuf> = options.iter().map(DurableOptions::place).collect();
+pub(super) fn check_apart(
+    options: &[DurableOptions],
+    place: impl Fn(&DurableOptions) -> StorePlace,
+) -> Result<(), DurableStoreError> {
+    let places: Vec<StorePlace> = options.iter().map(place).collect();
     let Some((inner, outer)) = apart::overlapping(&places) else { return Ok(()) };
     let (inner, outer) = (options[inner].clone(), options[outer].clone());
     Err(DurableStoreError::Overlap {
@@ -101,9 +105,18 @@ pub(super) fn check_apart(options: &[DurableOptions]) -> Result<(), DurableStore
 }
 
 impl DurableOptions {
-    /// Returns where the store is: that of a bucket is no path of this machine.
-    fn place(&self) -> PathBuf {
-        self.directory().map_or_else(|| PathBuf::from(&self.url), apart::real)
+    /// Returns where the store is by its URL alone.
+    pub(super) fn named_place(&self) -> StorePlace {
+        StorePlace::Named(PathBuf::from(self.directory().unwrap_or(&self.url)))
+    }
+
+    /// Returns where the store is; it calls its file system. That of a bucket is no path of this
+    /// machine.
+    pub(super) fn place(&self) -> StorePlace {
+        match self.directory() {
+            Some(directory) => StorePlace::Real(apart::real(directory)),
+            None => self.named_place(),
+        }
     }
 
     /// Returns the directory, if the store is one.
