@@ -22,9 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import machine
 from fleet import Fleet, fleet
 from goal import Unavailable
 from world import ROOT, World
@@ -94,7 +95,7 @@ def criu(options: argparse.Namespace, directory: Path) -> dict[str, float]:
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                             start_new_session=True)
     try:
-        until("the task is ready", ready.exists)
+        machine.until("the task is ready", ready.exists, WITHIN_SECONDS)
         dump = timed([options.criu, "dump", "-t", str(task.pid), "-D", str(images), "-o", "log",
                       "--leave-running"])
     finally:
@@ -118,11 +119,11 @@ def ours(options: argparse.Namespace, made: Fleet) -> dict[str, float]:
     # The task is ready by then; a checkpoint that began before would be of less.
     interval = f"{1.0 + options.mb / 100:.1f}s"
     with runner([*command, "--interval", interval, "--", *words(options, ready)]):
-        until("a checkpoint is taken", lambda: bool(lines(record, "checkpoint")))
+        machine.until("a checkpoint is taken", lambda: lines(record, "checkpoint"), WITHIN_SECONDS)
         if ready.stat().st_mtime > time.time() - lines(record, "checkpoint")[0]["dump_seconds"]:
             raise Unavailable("the task was not ready before its first checkpoint")
     with runner([*command, "--interval", "1h", "--lock-age", "1s", "--", *words(options, ready)]):
-        until("it is restored", lambda: bool(lines(record, "restore")))
+        machine.until("it is restored", lambda: lines(record, "restore"), WITHIN_SECONDS)
     taken, restored = lines(record, "checkpoint")[0], lines(record, "restore")[0]
     return {"frozen": taken["frozen_seconds"], "published": taken["dump_seconds"],
             "restored": restored["seconds"]}
@@ -157,15 +158,6 @@ def timed(command: list[str]) -> float:
     begun = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - begun
-
-
-def until(what: str, is_true: Callable[[], bool]) -> None:
-    """Waits for a condition."""
-    end = time.monotonic() + WITHIN_SECONDS
-    while not is_true():
-        if time.monotonic() > end:
-            raise Unavailable(f"waited in vain: {what}")
-        time.sleep(0.02)
 
 
 if __name__ == "__main__":
