@@ -11,6 +11,7 @@
 //! [`OwnNotice`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`] and [`RoundFlight`].
 
 mod clock;
+mod election;
 mod entry;
 mod flight;
 mod former;

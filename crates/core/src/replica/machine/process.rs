@@ -5,7 +5,7 @@ use raft::{Ready, StateRole};
 use sanderling_protocol::{Instant, MemberId};
 
 use super::{PendingPersist, Replica};
-use crate::placement::Draw;
+use crate::replica::election;
 use crate::replica::entry::{LogPlace, Payload};
 use crate::replica::message::{Body, Envelope};
 use crate::replica::output::{Persist, ReplicaOutput, ReplicaRole, SyncRequirement};
@@ -267,13 +267,10 @@ impl Replica {
         self.outputs.push_back(ReplicaOutput::RoleChanged { role, term, leader });
     }
 
-    /// Replaces the library's draw of the time before an election, which is not reproducible. One
-    /// time for each term: two members that had the same differ in the next.
+    /// Replaces the library's draw of the time before an election, which is not reproducible.
     fn set_election_time(&mut self) {
-        let ticks = self.options.election_ticks;
-        let seed = self.options.seed ^ self.node.raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let drawn = Draw::new(seed).below(ticks);
-        self.node.raft.set_randomized_election_timeout(ticks + drawn);
+        let ticks = election::ticks(&self.options, &self.group, self.node.raft.term);
+        self.node.raft.set_randomized_election_timeout(ticks);
     }
 
     fn envelopes(&mut self, now: Instant, messages: Vec<Message>) -> Vec<Envelope> {
