@@ -276,6 +276,11 @@ impl Replica {
             return;
         }
         let Some(LeadRequest { from, term, transfer }) = self.lead_request.take() else { return };
+        // A request that comes late is of a transfer that was given up: the leader may have a lease
+        // again, to which this member has contributed its promise.
+        if !self.promise.allows(now, term + 1, Some(transfer)) {
+            return;
+        }
         self.transfer = transfer;
         if let Some(mut message) = raft_types::message(Body::Lead { transfer }) {
             (message.from, message.to, message.term) = (from.0, self.options.id.0, term);

@@ -622,6 +622,33 @@ fn request_to_lead_that_comes_before_a_write_has_ended_is_followed_after_it() {
     assert_eq!(test.members[&to].role(), ReplicaRole::Candidate);
 }
 
+/// The leader may have a lease again, to which the member that is late has contributed.
+#[test]
+fn request_to_lead_that_comes_after_its_transfer_was_given_up_is_not_followed() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let (now, old) = (test.now, test.leader());
+    let to = test.members.keys().copied().find(|id| *id != old).unwrap();
+    test.lead().transfer(now, to).unwrap();
+    let is_lead = |output: ReplicaOutput| match output {
+        ReplicaOutput::Send(envelope) if matches!(envelope.body, Body::Lead { .. }) => {
+            Some(envelope)
+        }
+        _ => None,
+    };
+    let late = test.outputs(old).into_iter().find_map(is_lead).expect("it is sent");
+    test.pass(1000);
+    assert_eq!(test.leader(), old, "the transfer was given up");
+    let now = test.now;
+    let lease = test.lead().lease_until().expect("it leads with a lease");
+    assert!(now < lease);
+    let member = test.members.get_mut(&to).unwrap();
+    let _ = member.receive(now, late);
+    assert_eq!(member.role(), ReplicaRole::Follower, "it owes the leader its promise");
+    test.settle();
+    assert_eq!(test.leader(), old);
+}
+
 /// The library resets whether a member has answered lately once in each election time.
 #[test]
 fn leadership_moves_at_any_time_to_a_member_that_answers_and_never_to_a_silent_one() {
