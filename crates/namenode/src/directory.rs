@@ -265,7 +265,7 @@ impl Directory {
 
     /// Returns whether a sync has failed since the last segment was written anew.
     pub(crate) fn is_suspect(&self) -> bool {
-        self.files.open(&self.path.join(SUSPECT)).is_ok()
+        self.is_marked(SUSPECT)
     }
 
     /// Notes that a sync of the group's log has failed, or that the log was written anew. It is
@@ -276,7 +276,14 @@ impl Directory {
 
     /// Returns whether a sync of the group's log has failed since that was written anew.
     pub(crate) fn is_group_suspect(&self) -> bool {
-        self.files.open(&self.path.join(GROUP_SUSPECT)).is_ok()
+        self.is_marked(GROUP_SUSPECT)
+    }
+
+    /// Returns whether a mark is there. One that cannot be opened counts: what it forbids would
+    /// otherwise be done.
+    fn is_marked(&self, name: &str) -> bool {
+        let opened = self.files.open(&self.path.join(name));
+        !opened.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     fn mark(&self, name: &str, is_marked: bool) -> io::Result<()> {
@@ -302,7 +309,7 @@ impl Directory {
 
     /// Returns whether a restore ended in the middle of that.
     pub(crate) fn is_unrestored(&self) -> bool {
-        self.files.open(&self.path.join(UNRESTORED)).is_ok()
+        self.is_marked(UNRESTORED)
     }
 
     /// Returns the cluster of that restore; `None` if there was none, or if its mark names none: it

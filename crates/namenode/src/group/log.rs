@@ -420,14 +420,28 @@ impl GroupLog {
         self.segments.iter().try_for_each(|segment| segment.sync(&self.directory))
     }
 
-    /// Returns the term of an entry that is kept.
-    pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
-        let segment = self.segments.iter().rev().find(|segment| segment.first <= index)?;
-        let place = usize::try_from(index - segment.first).ok()?;
-        let offset = *segment.offsets.get(place)?;
-        let mut window = Window::new(Arc::clone(&segment.file)).ok()?;
-        let read = entry(&mut window, offset, segment.salt, index).ok()?;
-        read.map(|(entry, _)| entry.place.term)
+    /// Returns the term of an entry; `None` if the log begins after it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or lacks the entry: this member cannot go on.
+    pub(crate) fn term_of(&self, index: u64) -> Result<Option<u64>, LogError> {
+        let has = |it: &&RoundsSegment| it.first <= index;
+        let Some(segment) = self.segments.iter().rev().find(has) else { return Ok(None) };
+        let path = || segment.path.clone();
+        let place = usize::try_from(index - segment.first).ok();
+        let offset = place.and_then(|place| segment.offsets.get(place).copied());
+        let Some(offset) = offset else {
+            return Err(LogError::Damaged { path: path(), damage: GroupFileDamage::Cut });
+        };
+        let read = Window::new(Arc::clone(&segment.file))
+            .and_then(|mut window| entry(&mut window, offset, segment.salt, index));
+        match read.map_err(|cause| LogError::Io { path: path(), cause })? {
+            Some((entry, _)) => Ok(Some(entry.place.term)),
+            None => {
+                let damage = GroupFileDamage::BeforeEntries { offset };
+                Err(LogError::Damaged { path: path(), damage })
+            }
+        }
     }
 
     /// Returns the last entry of the whole segments without which the log still has so many bytes,

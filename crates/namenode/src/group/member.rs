@@ -522,8 +522,8 @@ impl GroupSeat {
                     // The next step need not wait for a look.
                     self.is_noticed = true;
                     // A snapshot for a member must be of a group that has it.
-                    self.replica.snapshot_taken(index, group.clone());
-                    self.keep_group(index, &group)?;
+                    let place = self.replica.snapshot_taken(index, group.clone());
+                    self.keep_group(index, place, &group)?;
                     self.groups.push_back((index, group));
                     self.changes.look(&self.replica, self.hard.generation, boot_time());
                     return Ok(Some(Step::Changed));
@@ -571,9 +571,19 @@ impl GroupSeat {
 
     /// Remembers the members before anything is decided by them: a start that took older ones for
     /// those of now could elect a second leader. What is before that entry is read no more.
-    fn keep_group(&mut self, index: u64, group: &Group) -> Result<(), LogError> {
-        let Some(term) = self.log.term_of(index) else { return Ok(()) };
-        (self.hard.start, self.hard.group) = (LogPlace { term, index }, group.clone());
+    fn keep_group(
+        &mut self,
+        index: u64,
+        place: Option<LogPlace>,
+        group: &Group,
+    ) -> Result<(), LogError> {
+        let place = match place {
+            // It is no longer in memory.
+            None => self.log.term_of(index)?.map(|term| LogPlace { term, index }),
+            place => place,
+        };
+        let Some(place) = place else { return Ok(()) };
+        (self.hard.start, self.hard.group) = (place, group.clone());
         self.hard.vote.committed = self.hard.vote.committed.max(index);
         self.hard.write(&self.directory)
     }

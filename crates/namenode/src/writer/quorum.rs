@@ -68,6 +68,9 @@ impl CatalogWriter {
     fn follow(&mut self) {
         loop {
             let Some(member) = &mut self.member else { return };
+            // Reads are answered on other threads. A request to lead, or a vote, must not leave
+            // before they see that the lease it ends was given up.
+            self.state.group.set_lease(member.lease_until().0);
             let step = match member.next_step() {
                 Ok(Some(step)) => step,
                 Ok(None) => break,
