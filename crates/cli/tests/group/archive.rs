@@ -470,6 +470,24 @@ fn namenode_with_an_older_directory_or_another_cluster_does_not_start() {
     assert!(other.code == 1 && other.stderr.contains("is of cluster"), "{other}");
 }
 
+#[test]
+fn namenode_whose_archive_fails_does_not_start() {
+    let (mut cluster, archive) = archived(1);
+    block_on(async { store(&cluster.client().await, 0).await });
+    cluster.namenode.terminate();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    let (place, away) = (place(&archive), archive.path().join("away"));
+    fs::rename(&place, &away).expect("renamed");
+    fs::write(&place, "").expect("a file in its place");
+    let flags = ["--archive", &place];
+    let refused = cluster.refused_namenode(&flags);
+    assert!(refused.code == 1 && refused.stderr.contains(&place), "{refused}");
+    fs::remove_file(&place).expect("removed");
+    fs::rename(&away, &place).expect("renamed");
+    cluster.start_namenode(&flags);
+    block_on(async { assert_stored(&cluster.client().await, 0..1).await });
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("made");
     for entry in fs::read_dir(from).expect("listed").flatten() {
