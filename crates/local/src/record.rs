@@ -123,7 +123,7 @@ impl Record {
         if real(&self.directory) == real(directory) {
             return Ok(self);
         }
-        if self.directory.exists() || self.running().next().is_some() {
+        if self.directory.join(RECORD).exists() || self.running().next().is_some() {
             let (own, copy) = (self.directory.display(), directory.join(RECORD));
             let cause = format!("{} is the record of the cluster in {own}", copy.display());
             let own = shell_word(&self.directory.to_string_lossy());

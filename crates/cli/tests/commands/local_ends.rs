@@ -376,6 +376,8 @@ fn copied_directory_is_refused_and_a_moved_one_goes_on() {
     kill(&local, &[0, 1]);
     let moved = Local { directory: TempDir::new().expect("a directory") };
     std::fs::rename(local.path(), moved.path()).expect("moved");
+    // The path is in use again, by something that is no cluster.
+    std::fs::create_dir_all(local.path()).expect("made");
     let again = moved.run(&["local", "restart", "namenode"]);
     assert_eq!(again.code, 0, "{again}");
     assert_eq!(listed(&namenode), "keep/\n");
