@@ -153,16 +153,22 @@ impl Bench<'_> {
         values.insert("slowdown_share", 1.0 - steps as f64 * STEP.as_secs_f64() / elapsed);
         values.insert("stored_bytes", sum(|it| it.stored_bytes as f64));
         values.insert("restored_equal", 1.0);
-        if let (PolicyName::Sanderling, Some(part)) = (case.policy, notice_forecast(&checkpoints)) {
-            values.insert("notice_forecast_over_measured", part);
+        if case.policy == PolicyName::Sanderling {
+            let (second, later) = notice_forecasts(&checkpoints);
+            let parts = [
+                ("second_forecast_over_measured", second),
+                ("notice_forecast_over_measured", later),
+            ];
+            values.extend(parts.into_iter().filter_map(|(name, part)| Some((name, part?))));
         }
         Ok(values)
     }
 }
 
-/// Returns the forecast of the runner, if a notice came before a dump, over what the dump took: the
-/// median of all dumps but the first one, for which it has only rates.
-fn notice_forecast(checkpoints: &[CheckpointLine]) -> Option<f64> {
+/// Returns the forecast of the runner, if a notice came before a dump, over what the dump took: for
+/// the second dump, which is forecast from the first one, of the whole state, and the median of the
+/// later ones. Before the first dump the runner has only rates.
+fn notice_forecasts(checkpoints: &[CheckpointLine]) -> (Option<f64>, Option<f64>) {
     let mut times = DumpTimes::default();
     let mut parts = Vec::new();
     for (index, line) in checkpoints.iter().enumerate() {
@@ -171,8 +177,10 @@ fn notice_forecast(checkpoints: &[CheckpointLine]) -> Option<f64> {
         }
         times.add(Millis((line.dump_seconds * 1000.0) as u64), index == 0);
     }
-    parts.sort_by(f64::total_cmp);
-    parts.get(parts.len() / 2).copied()
+    let second = parts.first().copied();
+    let mut later = parts.split_off(parts.len().min(1));
+    later.sort_by(f64::total_cmp);
+    (second, later.get(later.len() / 2).copied())
 }
 
 /// Returns the state's bytes of the authors' task at a scale, in whole megabytes.

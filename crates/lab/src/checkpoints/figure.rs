@@ -128,7 +128,8 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
             ("elapsed", "elapsed_seconds", QuantityUnit::Seconds),
             ("dumps", "checkpoints", QuantityUnit::Number),
             ("stored MB", "stored_bytes", QuantityUnit::Megabytes),
-            ("forecast / dump", "notice_forecast_over_measured", QuantityUnit::Ratio),
+            ("forecast / 2nd dump", "second_forecast_over_measured", QuantityUnit::Ratio),
+            ("/ later dump", "notice_forecast_over_measured", QuantityUnit::Ratio),
         ],
     },
 ];

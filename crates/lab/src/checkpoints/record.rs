@@ -217,7 +217,8 @@ pub(crate) fn goals(rows: &[MeasuredRow]) -> Vec<Goal> {
     for row in rows {
         let forecasts = [
             ("forecast_over_measured", "forecast of `task predict`"),
-            ("notice_forecast_over_measured", "forecast at a notice"),
+            ("second_forecast_over_measured", "forecast at a notice before the second dump"),
+            ("notice_forecast_over_measured", "forecast at a notice before a later dump"),
         ];
         for (name, what) in forecasts {
             let Some(part) = row.median(name) else { continue };
