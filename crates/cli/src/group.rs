@@ -6,16 +6,17 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use sanderling_client::ClientConfig;
 use sanderling_namenode::{
-    GroupOrder, GroupPage, MachineLife, group_page, notice_member, order_group,
+    GroupCallLimit, GroupOrder, GroupPage, MachineLife, MemberPage, group_page, notice_member,
+    order_group,
 };
-use sanderling_protocol::message::Members;
+use sanderling_protocol::message::{Member, Members};
 use sanderling_protocol::{MemberId, Millis, Refusal, Reply, Request};
 use sanderling_serve::{GroupRecover, recover_group};
 use sanderling_transport::CallError;
 use serde::Serialize;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::output::{Align, Table};
 use crate::refused;
 use crate::refused::unexpected;
@@ -28,6 +29,19 @@ const ORDER_PAUSE: Duration = Duration::from_millis(200);
 
 /// The shortest try of a notice, also if its machine is taken before. Chosen, not measured.
 const ORDER_TRY_MIN: Duration = Duration::from_secs(1);
+
+/// Time in which the next leader must show once the former one has taken the order to move the
+/// leadership: three times the 0.8 s without a leader after which an election begins at the latest,
+/// and some round trips.
+const LEADS_WITHIN: Duration = Duration::from_millis(2500);
+
+/// Time of one look at one member, so that a silent one leaves time for the others. Chosen, not
+/// measured.
+const LOOK_WITHIN: Duration = Duration::from_millis(500);
+
+/// Pause before the members are looked at again. About the time between two heartbeats (60 ms),
+/// which show the leader to the others.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// List namenodes of a group, move the leadership, remove members.
 #[derive(Debug, Subcommand)]
@@ -103,43 +117,92 @@ pub(crate) async fn run(session: &Session, command: GroupCommand) -> Result<(), 
             notice(session, MemberId(member), None, "").await
         }
         GroupCommand::MoveLeader(MoveLeader { member }) => {
-            order(session, GroupOrder::MoveLeader(member.map(MemberId))).await
+            order(session, &GroupOrder::MoveLeader(member.map(MemberId))).await
         }
         GroupCommand::Recover(args) => recover_group(session, args).await,
         GroupCommand::Remove(Remove { member }) => {
-            order(session, GroupOrder::Remove(MemberId(member))).await
+            order(session, &GroupOrder::Remove(MemberId(member))).await
         }
     }
 }
 
-async fn order(session: &Session, order: GroupOrder) -> Result<(), Failure> {
-    order_leader(session, &order).await.map_err(|error| match error {
-        CallError::Refused(Refusal::NotLeader { .. } | Refusal::Undecided { .. }) => {
-            refused::call(&error).instead("sanderling group ls")
-        }
-        error => refused::call(&error),
-    })?;
-    // It is done, whether the members can be shown or not.
-    let done = match members(session).await {
-        Ok(members) => Done { members: Some(members) },
-        Err(failure) => {
-            session.output.note(format_args!("done; {failure}"));
-            Done { members: None }
-        }
-    };
+async fn order(session: &Session, order: &GroupOrder) -> Result<(), Failure> {
+    let done = carried_out(session, order).await;
+    if let Err(failure) = &done
+        && session.ended.is_cancelled()
+    {
+        // The interruption is the failure that is reported: this shows what may have changed.
+        session.output.note(&failure.cause);
+    }
+    let done = done?;
     session.output.result(&done, |writer| match &done.members {
         Some(members) => table(members).write(writer),
         None => Ok(()),
     })
 }
 
-/// Gives the leader an order. While none leads, it repeats the order for as long as a client
-/// repeats a call: such a refusal states that nothing was changed.
-async fn order_leader(session: &Session, order: &GroupOrder) -> Result<(), CallError> {
+/// Gives the leader an order, and waits until another member leads if it was ordered to move the
+/// leadership: its answer shows only that it does not lead any more.
+async fn carried_out(session: &Session, order: &GroupOrder) -> Result<Done, Failure> {
+    let until = session.limit().and_then(|limit| Instant::now().checked_add(limit));
+    let limit = GroupCallLimit { until, ended: session.ended.clone() };
+    let ordered = order_leader(session, order, &limit).await;
+    let leader = ordered.map_err(|error| not_ordered(&error))?;
+    let members = match order {
+        GroupOrder::MoveLeader(to) => Some(moved(session, &leader, *to, until).await?),
+        GroupOrder::Remove(_) => members_after(session, until).await,
+    };
+    Ok(Done { members })
+}
+
+/// Returns the failure of an order that the leader did not answer as done.
+fn not_ordered(error: &CallError) -> Failure {
+    let failure = refused::call(error);
+    match error {
+        CallError::Refused(Refusal::NotLeader { .. } | Refusal::Undecided { .. }) => {
+            failure.instead("sanderling group ls")
+        }
+        // It was sent.
+        CallError::TimedOut { .. } | CallError::Closed { .. } => {
+            let cause = format!("{error}: the order may have been carried out");
+            Failure { cause, ..failure }.instead("sanderling group ls")
+        }
+        _ => failure,
+    }
+}
+
+/// Returns the members after a change that is done, whether they can be shown or not.
+async fn members_after(session: &Session, until: Option<Instant>) -> Option<Members> {
+    let listing = async {
+        match until {
+            Some(until) => timeout_at(until, members(session)).await.ok(),
+            None => Some(members(session).await),
+        }
+    };
+    let listed = tokio::select! {
+        listed = listing => listed,
+        () = session.ended.cancelled() => None,
+    };
+    match listed {
+        Some(Ok(members)) => return Some(members),
+        Some(Err(failure)) => session.output.note(format_args!("done; {failure}")),
+        None => session.output.note("done; no member has shown the others in time"),
+    }
+    None
+}
+
+/// Gives the leader an order, and returns the address at which it took it. While none leads, it
+/// repeats the order for as long as a client repeats a call: such a refusal states that nothing was
+/// changed.
+async fn order_leader(
+    session: &Session,
+    order: &GroupOrder,
+    limit: &GroupCallLimit,
+) -> Result<String, CallError> {
     let within = session.limit().unwrap_or(ClientConfig::default().call_deadline);
     let began = Instant::now();
     loop {
-        let ordered = order_once(session, order).await;
+        let ordered = order_once(session, order, limit).await;
         let is_passing = matches!(ordered, Err(CallError::Refused(Refusal::NotLeader { .. })));
         if !is_passing || began.elapsed() + ORDER_PAUSE >= within {
             return ordered;
@@ -154,10 +217,14 @@ async fn order_leader(session: &Session, order: &GroupOrder) -> Result<(), CallE
 /// Gives the leader an order through the members, in turn: any of them names the leader; one that
 /// is down does not. Another error than these two may come after the order was taken, so that no
 /// other member gets it.
-async fn order_once(session: &Session, order: &GroupOrder) -> Result<(), CallError> {
+async fn order_once(
+    session: &Session,
+    order: &GroupOrder,
+    limit: &GroupCallLimit,
+) -> Result<String, CallError> {
     let mut failed = None;
     for address in session.namenode.split(',').map(str::trim) {
-        match order_group(address, &session.credentials, order).await {
+        match order_group(address, &session.credentials, order, limit).await {
             // The refusal of a member that runs is reported before the fault of one that does not.
             Err(error @ CallError::Refused(Refusal::NotLeader { .. })) => failed = Some(error),
             Err(error @ CallError::Unreachable { .. }) => failed = failed.or(Some(error)),
@@ -165,6 +232,120 @@ async fn order_once(session: &Session, order: &GroupOrder) -> Result<(), CallErr
         }
     }
     Err(failed.expect("there is always one address"))
+}
+
+/// Waits until another member leads than the one that took the order at an address, or the one
+/// that is named. Returns the members then.
+async fn moved(
+    session: &Session,
+    former: &str,
+    named: Option<MemberId>,
+    until: Option<Instant>,
+) -> Result<Members, Failure> {
+    let limit = Instant::now() + LEADS_WITHIN;
+    let limit = until.map_or(limit, |until| until.min(limit));
+    let mut view = MoveView { former, former_id: None, named, newest: None, failed: None };
+    let is_moved = tokio::select! {
+        watched = timeout_at(limit, view.watch(session)) => watched.is_ok(),
+        () = session.ended.cancelled() => false,
+    };
+    view.newest.take_if(|_| is_moved).ok_or_else(|| view.failure())
+}
+
+/// What the members show of the leadership after its move was ordered.
+#[derive(Debug)]
+struct MoveView<'a> {
+    /// The address at which the leader took the order.
+    former: &'a str,
+    /// That leader's number, once it has shown it: its own address may be another one.
+    former_id: Option<MemberId>,
+    /// The member that is to lead, if one is named.
+    named: Option<MemberId>,
+    /// The newest list of the members.
+    newest: Option<Members>,
+    /// Why a look at a member has failed.
+    failed: Option<CallError>,
+}
+
+impl MoveView<'_> {
+    /// Looks at the members until the leadership has moved. Each look begins with the leader that
+    /// took the order: any other member may have an older list.
+    async fn watch(&mut self, session: &Session) {
+        let former = self.former;
+        let others = session.namenode.split(',').map(str::trim).filter(|it| *it != former);
+        let addresses: Vec<&str> = std::iter::once(former).chain(others).collect();
+        loop {
+            for address in addresses.iter().copied() {
+                match timeout(LOOK_WITHIN, group_page(address, &session.credentials)).await {
+                    Ok(Ok(page)) => self.take(page, address == former),
+                    Ok(Err(error)) => self.failed = Some(error),
+                    Err(_) => {
+                        let (address, waited) = (address.to_owned(), LOOK_WITHIN);
+                        self.failed = Some(CallError::TimedOut { address, waited });
+                    }
+                }
+                if self.is_moved() {
+                    return;
+                }
+            }
+            sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    /// Takes a list, unless it is older than another one.
+    fn take(&mut self, page: GroupPage, is_of_former: bool) {
+        if is_of_former {
+            self.former_id = Some(page.here);
+        }
+        let seen = members_of(page);
+        let age = |members: &Members| (members.term, members.leader().is_some());
+        if self.newest.as_ref().is_none_or(|newest| age(&seen) >= age(newest)) {
+            self.newest = Some(seen);
+        }
+    }
+
+    fn is_moved(&self) -> bool {
+        let leader = self.newest.as_ref().and_then(Members::leader);
+        leader.is_some_and(|leader| match self.named {
+            Some(named) => leader.id == named,
+            None => !self.is_former(leader),
+        })
+    }
+
+    fn is_former(&self, member: &Member) -> bool {
+        self.former_id.map_or(member.address == self.former, |id| member.id == id)
+    }
+
+    /// Returns the failure of a move after which no other member has begun to lead in time.
+    fn failure(&self) -> Failure {
+        let again = || match self.named {
+            Some(named) => format!("sanderling group move-leader {named}"),
+            None => "sanderling group move-leader".to_owned(),
+        };
+        let list = || "sanderling group ls".to_owned();
+        let leader = self.newest.as_ref().map(Members::leader);
+        let (seen, next) = match (leader, &self.failed) {
+            (Some(Some(leader)), _) if self.is_former(leader) => {
+                (format!("member {} leads as before", leader.id), again())
+            }
+            (Some(Some(leader)), _) => (format!("member {} leads", leader.id), again()),
+            (Some(None), _) => ("no member leads so far".to_owned(), list()),
+            (None, Some(error)) => (format!("no member shows which one leads: {error}"), list()),
+            (None, None) => ("no member has shown yet which one leads".to_owned(), list()),
+        };
+        let cause = format!("the leader took the order, and {seen}");
+        Failure::new(Exit::Failure, FailureKind::NotMoved, cause).next(next)
+    }
+}
+
+/// Returns the members as a client has them.
+fn members_of(page: GroupPage) -> Members {
+    let GroupPage { here, term, members, .. } = page;
+    let member = |page: MemberPage| {
+        let MemberPage { id, address, http_address, role, .. } = page;
+        Member { id, address, http_address, role }
+    };
+    Members { term, here, members: members.into_iter().map(member).collect() }
 }
 
 /// Gives a member its notice, or takes it back: at the member, which repeats it to the leader.

@@ -13,6 +13,7 @@ mod errors;
 mod generations;
 mod members;
 mod notices;
+mod orders;
 mod recovery;
 mod rogue_members;
 mod secrets;

@@ -114,6 +114,8 @@ kinds! {
     DatanodeFailed,
     /// Blocks were left on the node at its deadline.
     NotDrained,
+    /// The leadership of a group of namenodes has not moved as it was ordered.
+    NotMoved,
     /// The server answers over HTTP with an error without a name of its own.
     Http,
 
@@ -192,7 +194,7 @@ kinds! {
     TaskState,
     /// Another runner uses the directory with the task's state.
     StateTaken,
-    /// A file changed while it was read.
+    /// The state of a task changed while it was read.
     StateChanged,
     /// A file of a state is of a kind that no checkpoint holds.
     StateKind,
@@ -303,14 +305,14 @@ mod tests {
         Random Unreachable Unavailable TimedOut Closed TooBusy WriterClosed BadReply BadAddress
         BadConfig BadContexts NoHome Credentials BadCertificate BadSecret BadToken BadKey BadKeys
         BadOption BadPreemptionModel NotStarted NamenodeFailed Unarchived DatanodeFailed NotDrained
-        Http Backup BadBackup Restore NotRestored OtherFormat NoSpace InUse ObjectStore Archive
-        ArchiveAhead BadArchive NotRecovered MayHaveForgotten OlderGeneration SameObject NotDurable
-        NotAdopted Problems NotLookedAt Unfit NoDemo Down Busy Removed Damaged TaskTaken TaskEnded
-        TaskFailed TaskBusy TaskKey TaskBackend TaskObjectTooLong TaskState StateTaken StateChanged
-        StateKind StateTooLarge HookEnded HookTimeout Criu CriuDump CriuRestore BrokenPipe
-        OtherMachine BadGeneration DamagedGeneration OtherKey NoGeneration BagExists NoBag BagGone
-        BagDamaged BagMissed Io WrongBytes Namenode NotPrepared TenantErrors LabRecord NoNamespaces
-        Notice TooSlow OtherBytes Predict Violation
+        NotMoved Http Backup BadBackup Restore NotRestored OtherFormat NoSpace InUse ObjectStore
+        Archive ArchiveAhead BadArchive NotRecovered MayHaveForgotten OlderGeneration SameObject
+        NotDurable NotAdopted Problems NotLookedAt Unfit NoDemo Down Busy Removed Damaged TaskTaken
+        TaskEnded TaskFailed TaskBusy TaskKey TaskBackend TaskObjectTooLong TaskState StateTaken
+        StateChanged StateKind StateTooLarge HookEnded HookTimeout Criu CriuDump CriuRestore
+        BrokenPipe OtherMachine BadGeneration DamagedGeneration OtherKey NoGeneration BagExists
+        NoBag BagGone BagDamaged BagMissed Io WrongBytes Namenode NotPrepared TenantErrors
+        LabRecord NoNamespaces Notice TooSlow OtherBytes Predict Violation
     ";
 
     #[test]

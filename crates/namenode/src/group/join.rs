@@ -13,6 +13,7 @@ use sanderling_transport::{
 };
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::links::send;
 use super::wire::{GroupFormat, GroupFrame, GroupOrder, GroupPage};
@@ -69,23 +70,67 @@ pub(crate) struct Joined {
     pub(crate) generation: GroupGeneration,
 }
 
+/// What ends a call before its own time has passed.
+#[derive(Debug, Clone, Default)]
+pub struct GroupCallLimit {
+    /// When it is given up.
+    pub until: Option<Instant>,
+    /// Cancelled when its caller is interrupted.
+    pub ended: CancellationToken,
+}
+
+impl GroupCallLimit {
+    /// Returns the moment after so much time, or the earlier one at which the call is given up.
+    fn after(&self, now: Instant, time: Duration) -> Instant {
+        let at = now + time;
+        self.until.map_or(at, |until| until.min(at))
+    }
+
+    /// Waits for a part of a call, at most until its caller is interrupted.
+    async fn wait<T>(
+        &self,
+        address: &str,
+        part: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let began = Instant::now();
+        tokio::select! {
+            biased;
+            () = self.ended.cancelled() => {
+                let (address, waited) = (address.to_owned(), began.elapsed());
+                Err(CallError::TimedOut { address, waited })
+            }
+            done = part => done,
+        }
+    }
+}
+
+/// What a member has answered.
+struct MemberAnswer {
+    cluster: ClusterId,
+    /// The address at which it was called.
+    address: String,
+    body: Bytes,
+}
+
 /// Calls the leader of the group of which `address` is a member. The frame is made when there is a
-/// connection. Returns the cluster and the answer.
+/// connection.
 async fn call_leader(
     address: &str,
     credentials: &Credentials,
+    limit: &GroupCallLimit,
     frame: impl Fn() -> GroupFrame,
-) -> Result<(ClusterId, Bytes), CallError> {
+) -> Result<MemberAnswer, CallError> {
     let mut to = address.to_owned();
     let mut is_second = false;
     loop {
         let now = Instant::now();
-        let (connected_by, deadline) = (now + CONNECT_WITHIN, now + CALL_WITHIN);
+        let connected_by = limit.after(now, CONNECT_WITHIN);
+        let deadline = limit.after(now, CALL_WITHIN);
         let hello = Hello { role: Role::Namenode, cluster: None, node: None, token: None };
         let credentials = credentials.clone();
         let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
-        let connected = Connection::connect_with(&to, hello, connected_by, &options).await;
-        let connected = connected.map_err(not_connected);
+        let connecting = Connection::connect_with(&to, hello, connected_by, &options);
+        let connected = limit.wait(&to, connecting).await.map_err(not_connected);
         let (connection, reply) = match connected {
             // A member still names the leader that is gone. Nothing was sent there.
             Err(CallError::Unreachable { .. }) if is_second => {
@@ -98,11 +143,12 @@ async fn call_leader(
             return Err(CallError::BadReply { address: to, fault });
         };
         let body = Bytes::from(encode_body(&frame()));
-        match send(&connection, body, deadline).await {
+        let answered = limit.wait(&to, send(&connection, body, deadline)).await;
+        match answered {
             Err(CallError::Refused(Refusal::NotLeader { leader: Some(leader) })) if !is_second => {
                 (to, is_second) = (leader, true);
             }
-            answered => return answered.map(|body| (cluster, body)),
+            answered => return answered.map(|body| MemberAnswer { cluster, address: to, body }),
         }
     }
 }
@@ -139,8 +185,9 @@ pub(crate) async fn join(
     let limit = Instant::now() + JOIN_WITHIN;
     let frame = || GroupFrame::Join { format: GroupFormat::OWN, at: at.clone() };
     loop {
-        let cause = match call_leader(to, credentials, &frame).await {
-            Ok((cluster, body)) => match decode_body::<(MemberId, GroupGeneration)>(&body) {
+        let answered = call_leader(to, credentials, &GroupCallLimit::default(), &frame).await;
+        let cause = match answered {
+            Ok(MemberAnswer { cluster, body, .. }) => match decode_body(&body) {
                 Ok((member, generation)) => return Ok(Joined { cluster, member, generation }),
                 Err(refusal) => CallError::Refused(refusal),
             },
@@ -170,8 +217,9 @@ const fn is_passing(refusal: &Refusal) -> bool {
 /// # Errors
 /// [`CallError`]: its `recovery` names the next step.
 pub async fn group_page(address: &str, credentials: &Credentials) -> Result<GroupPage, CallError> {
-    let (_, body) = call_leader(address, credentials, || GroupFrame::Show).await?;
-    decode_body::<GroupPage>(&body).map_err(CallError::Refused)
+    let limit = GroupCallLimit::default();
+    let answer = call_leader(address, credentials, &limit, || GroupFrame::Show).await?;
+    decode_body::<GroupPage>(&answer.body).map_err(CallError::Refused)
 }
 
 /// Gives the namenode at an address a notice that its machine will be taken, or takes it back.
@@ -188,18 +236,21 @@ pub async fn notice_member(
     reason: &str,
 ) -> Result<(), CallError> {
     let frame = || GroupFrame::OwnNotice { left: left(), reason: reason.to_owned() };
-    call_leader(address, credentials, frame).await.map(drop)
+    call_leader(address, credentials, &GroupCallLimit::default(), frame).await.map(drop)
 }
 
-/// Gives the leader of a group an operator's order.
+/// Gives the leader of a group an operator's order. Returns the address at which it was called.
 ///
 /// # Errors
-/// [`CallError`]: its `recovery` names the next step.
+/// [`CallError`]: its `recovery` names the next step. After [`CallError::Unreachable`] and
+/// [`Refusal::NotLeader`] nothing was ordered; after [`CallError::TimedOut`] and
+/// [`CallError::Closed`] the order may be carried out.
 pub async fn order_group(
     address: &str,
     credentials: &Credentials,
     order: &GroupOrder,
-) -> Result<(), CallError> {
+    limit: &GroupCallLimit,
+) -> Result<String, CallError> {
     let frame = || GroupFrame::Order(order.clone());
-    call_leader(address, credentials, frame).await.map(drop)
+    call_leader(address, credentials, limit, frame).await.map(|answer| answer.address)
 }
