@@ -12,7 +12,7 @@ mod tests;
 
 pub use attempts::{
     CONNECT_WITHIN, FailedAttempt, MEMBERS_WITHIN, MemberAttempts, MemberFault, NextMember,
-    PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, refused_elsewhere,
+    PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, probe_pause, refused_elsewhere,
 };
 use sanderling_protocol::limits::{MEMBERS_PER_LIST_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::Members;
@@ -89,6 +89,8 @@ pub struct GroupView {
     is_refreshing: bool,
     /// Counts such requests: each goes to another member.
     refreshes: usize,
+    /// When the last one was sent because a call waits for its answer.
+    probed_at: Option<Instant>,
 }
 
 impl Known {
@@ -125,6 +127,7 @@ impl GroupView {
             refresh_at,
             is_refreshing: false,
             refreshes: 0,
+            probed_at: None,
         }
     }
 
@@ -297,14 +300,22 @@ impl GroupView {
     }
 
     /// Returns what becomes of an attempt at `address` that has no answer after [`SLOW_AFTER`], or
-    /// after [`PROBE_EVERY`] more. A leader is not given up because it is slow: another member
-    /// reports the list, and the attempt ends once that shows another leader.
+    /// after [`probe_pause`] more. A leader is not given up because it is slow: another member
+    /// reports the list, and the attempt ends once that shows another leader. All calls together
+    /// request it once in [`PROBE_EVERY`].
     pub fn slow(&mut self, now: Instant, address: &str) -> SlowAttempt {
         if self.target(now) != address {
             return SlowAttempt::GiveUp;
         }
+        if self.probed_at.is_some_and(|at| now < at + PROBE_EVERY) {
+            return SlowAttempt::Wait { members_from: None };
+        }
         self.refresh_at = self.refresh_at.min(now);
-        SlowAttempt::Wait { members_from: self.refresh(now, Some(address)) }
+        let members_from = self.refresh(now, Some(address));
+        if members_from.is_some() {
+            self.probed_at = Some(now);
+        }
+        SlowAttempt::Wait { members_from }
     }
 
     /// Makes the next request for the members due soon: something is not as it was.

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::caller::RequestOrigin;
 use crate::checks::Checks;
-use crate::group::{Admission, GroupInput};
+use crate::group::{Admission, GroupInput, ServingState};
 use crate::long_reads::LongReads;
 use crate::metrics::CountedRequest;
 use crate::state::NamenodeState;
@@ -101,6 +101,13 @@ impl Requests {
             }
             Admission::Refused(refusal) => Submitted::Now(self.refused(&requests, &refusal)),
         }
+    }
+
+    /// Returns whether requests come while this member, which was elected, is about to answer them.
+    pub(crate) fn are_early(&self, requests: &[Request]) -> bool {
+        // Each member answers at once which members there are.
+        self.state.group.serving_state() == ServingState::Elected
+            && requests.iter().any(|request| !matches!(request, Request::Members))
     }
 
     /// Refuses what a member of a group does not answer that does not lead.

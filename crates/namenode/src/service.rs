@@ -110,6 +110,21 @@ impl Service for MetaService {
                 &Refusal::UnknownOp { op: header.op as u8 },
             ));
         }
+        self.meta(header, body, began, true)
+    }
+}
+
+impl MetaService {
+    /// Answers a frame of requests. If it `may_wait` and this member was elected and does not serve
+    /// yet, the frame waits for that. It counts among those of its connection that are answered
+    /// later, which are bounded in number and bytes.
+    fn meta(
+        self: &Arc<Self>,
+        header: Header,
+        body: Bytes,
+        began: Instant,
+        may_wait: bool,
+    ) -> Handled {
         let requests = decode_body::<Vec<Request>>(&body)
             .and_then(|requests| check_count(&requests).map(|()| requests))
             .and_then(|requests| check_lengths(&requests, body.len()).map(|()| requests));
@@ -117,6 +132,16 @@ impl Service for MetaService {
             Ok(requests) => requests,
             Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
         };
+        if may_wait && self.requests.are_early(&requests) {
+            let service = Arc::clone(self);
+            return Handled::Later(Box::pin(async move {
+                service.requests.state.group.taken_over().await;
+                match service.meta(header, body, began, false) {
+                    Handled::Now(response) => response,
+                    Handled::Later(response) => response.await,
+                }
+            }));
+        }
         let claims = match self.pass.as_ref().map(Pass::claims).transpose() {
             Ok(claims) => claims,
             Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
@@ -138,9 +163,7 @@ impl Service for MetaService {
             }
         }
     }
-}
 
-impl MetaService {
     /// Returns another handle of the same.
     fn shared(&self) -> Self {
         Self {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_protocol::Frame;
 use sanderling_protocol::frame::held_requests;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::CallError;
@@ -43,6 +44,8 @@ impl Timeouts {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     state: Mutex<CallTable>,
+    /// Notified when the connection breaks.
+    breaks: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -249,6 +252,16 @@ impl Calls {
         let wakers = state.end(|_| true, |_| SlotState::Done(Err(error.clone())));
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        self.breaks.notify_waiters();
+    }
+
+    /// Returns once the connection has broken.
+    pub(crate) async fn broken(&self) {
+        // Before the look: a break between the two is noticed.
+        let breaks = self.breaks.notified();
+        if !self.is_broken() {
+            breaks.await;
+        }
     }
 
     pub(crate) fn is_broken(&self) -> bool {

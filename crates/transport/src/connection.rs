@@ -311,6 +311,11 @@ impl Connection {
         self.shared.wire.calls.is_broken()
     }
 
+    /// Returns once the connection has broken, also while no call is under way.
+    pub async fn broken(&self) {
+        self.shared.wire.calls.broken().await;
+    }
+
     /// Returns whether both are clones of one connection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)

@@ -14,13 +14,13 @@ use parking_lot::{Mutex, RwLock};
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::group_view::{
     CONNECT_WITHIN, FailedAttempt, GroupView, MEMBERS_WITHIN, MemberAttempts, MemberFailure,
-    MemberFault, NextMember, PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, refused_elsewhere,
+    MemberFault, NextMember, Repeats, SLOW_AFTER, SlowAttempt, probe_pause, refused_elsewhere,
 };
 use sanderling_protocol::message::{Hello, HelloReply, Members, Role};
 use sanderling_protocol::{ClusterId, Instant as MachineInstant, Millis, Refusal, Reply, Request};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::connection::Connection;
 use crate::error::{CallError, CloseCause, ForeignCluster, ReplyFault, WrongPeer};
@@ -54,6 +54,11 @@ struct NamenodesInner {
     refresh_at: AtomicU64,
     /// Counts changes of the target, and of whether it answered as a leader.
     changes: watch::Sender<u64>,
+    /// Counts the times that an answer or a list showed which member leads, while calls look for
+    /// one.
+    found: watch::Sender<u64>,
+    /// The one call that looks for a leader often has it.
+    prober: Semaphore,
 }
 
 impl Namenodes {
@@ -73,6 +78,8 @@ impl Namenodes {
                 view: Mutex::new(view),
                 target: RwLock::new(target),
                 changes: watch::Sender::new(0),
+                found: watch::Sender::new(0),
+                prober: Semaphore::new(1),
             }),
         }
     }
@@ -222,7 +229,15 @@ impl Namenodes {
     ) -> Result<MetaReplies, CallError> {
         let mut attempts = MemberAttempts::new(&address, repeats, self.machine_time(deadline));
         let mut failures = Vec::new();
+        let mut found = self.shared.found.subscribe();
+        let mut prober = None;
         loop {
+            if prober.is_none() {
+                prober = self.shared.prober.try_acquire().ok();
+                if prober.is_some() {
+                    attempts.probe();
+                }
+            }
             let attempt = failed.attempt(&address);
             if !self.change(|view, now| attempts.failed(view, now, &attempt)) {
                 return Err(failed.error);
@@ -237,7 +252,7 @@ impl Namenodes {
                     NextMember::Wait { pause } => {
                         // None of them leads: there may be others.
                         self.refresh_if_due(pool);
-                        sleep(pause.into()).await;
+                        wait_for_leader(&mut attempts, pause, &mut found).await;
                         failures.clear();
                     }
                     NextMember::TooLate => return Err(self.joined(failures)),
@@ -281,6 +296,7 @@ impl Namenodes {
             return answer.map_err(Attempted::sent);
         }
         let mut changes = self.shared.changes.subscribe();
+        let slow_since = Instant::now();
         loop {
             match self.change(|view, now| view.slow(now, address)) {
                 SlowAttempt::Wait { members_from: Some(from) } => self.request_members(pool, from),
@@ -293,7 +309,7 @@ impl Namenodes {
             tokio::select! {
                 answer = &mut call => return answer.map_err(Attempted::sent),
                 _ = changes.changed() => {}
-                () = sleep(PROBE_EVERY.into()) => {}
+                () = sleep(probe_pause(slow_since.elapsed().into()).into()) => {}
             }
         }
     }
@@ -339,7 +355,7 @@ impl Namenodes {
             let _ended = ended;
             let deadline = Instant::now() + Duration::from(MEMBERS_WITHIN);
             match members_of(&pool, &from, deadline).await {
-                Ok(members) => namenodes.change(|view, now| view.learned(now, &from, &members)),
+                Ok(members) => namenodes.learn(&from, &members),
                 // A namenode of the release before reports no members.
                 Err(CallError::Refused(_)) => {}
                 Err(error) => {
@@ -360,6 +376,27 @@ impl Namenodes {
         if !is_target || !self.shared.has_leader.load(Ordering::Relaxed) {
             self.change(|view, _| view.answered(address));
         }
+        // Without a call that looks for a leader this is one look at a number.
+        if self.shared.found.receiver_count() > 0 {
+            self.note_found();
+        }
+    }
+
+    /// Takes a list of the members. A leader that it shows ends the pauses of calls.
+    fn learn(&self, from: &str, members: &Members) {
+        let is_found = self.change(|view, now| {
+            let before = view.has_leader().then(|| view.target(now).to_owned());
+            view.learned(now, from, members);
+            view.has_leader() && before.as_deref() != Some(view.target(now))
+        });
+        if is_found {
+            self.note_found();
+        }
+    }
+
+    /// Wakes the calls that pause until a member leads.
+    fn note_found(&self) {
+        self.shared.found.send_modify(|found| *found += 1);
     }
 
     /// Notes how a member has failed.
@@ -434,6 +471,21 @@ impl Drop for RefreshGuard {
     fn drop(&mut self) {
         self.0.change(|view, now| view.refreshed(now, draw()));
     }
+}
+
+/// Waits until a pause is over, or until a leader was found since the pause before, if that ends
+/// this one.
+async fn wait_for_leader(
+    attempts: &mut MemberAttempts,
+    pause: Millis,
+    found: &mut watch::Receiver<u64>,
+) {
+    let until = Instant::now() + Duration::from(pause);
+    let is_found = timeout_at(until, found.changed()).await.is_ok();
+    if is_found && !attempts.ends_pause() {
+        sleep_until(until).await;
+    }
+    found.mark_unchanged();
 }
 
 /// How one attempt failed.
@@ -524,4 +576,77 @@ fn two_clusters(
 /// Draws a number that differs from call to call and from process to process.
 fn draw() -> u64 {
     RandomState::new().hash_one(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::MemberId;
+    use sanderling_protocol::message::{Member, MemberRole};
+
+    use super::*;
+    use crate::pool::PoolOptions;
+
+    /// What is to happen happens within this time, on any machine.
+    const WITHIN: Duration = Duration::from_secs(60);
+
+    /// A pause that no test waits for.
+    const PAUSE: Millis = Millis(24 * 3600 * 1000);
+
+    fn members(leader: u64) -> Members {
+        let member = |id| Member {
+            id: MemberId(id),
+            address: format!("127.0.0.1:{id}"),
+            http_address: String::new(),
+            role: if id == leader { MemberRole::Leader } else { MemberRole::Voter },
+        };
+        Members { term: 5, here: MemberId(1), members: (1..=3).map(member).collect() }
+    }
+
+    /// Returns whether a call that pauses goes on when something else happens.
+    async fn goes_on(namenodes: &Namenodes, happens: impl FnOnce()) -> bool {
+        let mut attempts =
+            MemberAttempts::new("127.0.0.1:1", Repeats::Always, MachineInstant(u64::MAX));
+        let mut found = namenodes.shared.found.subscribe();
+        let pause = timeout(WITHIN, wait_for_leader(&mut attempts, PAUSE, &mut found));
+        let (paused, ()) = tokio::join!(pause, async { happens() });
+        paused.is_ok()
+    }
+
+    #[tokio::test]
+    async fn answer_to_another_call_ends_a_pause() {
+        let namenodes = Namenodes::new("127.0.0.1:1,127.0.0.1:2");
+        let pool = Pool::new(PoolOptions::default());
+        let leader: Arc<str> = Arc::from("127.0.0.1:2");
+        assert!(goes_on(&namenodes, || namenodes.note_success(&pool, &leader)).await);
+        // The leader is the one that was known: it may have refused the call before it led.
+        let leader = namenodes.target();
+        assert!(goes_on(&namenodes, || namenodes.note_success(&pool, &leader)).await);
+    }
+
+    #[tokio::test]
+    async fn list_that_shows_another_leader_ends_a_pause() {
+        let namenodes = Namenodes::new("127.0.0.1:1,127.0.0.1:2");
+        assert!(goes_on(&namenodes, || namenodes.learn("127.0.0.1:1", &members(2))).await);
+        assert!(goes_on(&namenodes, || namenodes.learn("127.0.0.1:1", &members(3))).await);
+        let found = namenodes.shared.found.subscribe();
+        namenodes.learn("127.0.0.1:1", &members(3));
+        assert!(!found.has_changed().unwrap(), "it shows the same leader");
+    }
+
+    #[tokio::test]
+    async fn leader_that_was_found_before_the_pause_ends_it() {
+        let namenodes = Namenodes::new("127.0.0.1:1,127.0.0.1:2");
+        let mut attempts =
+            MemberAttempts::new("127.0.0.1:1", Repeats::Always, MachineInstant(u64::MAX));
+        let mut found = namenodes.shared.found.subscribe();
+        // Between the attempt that it refuses and the pause the member begins to lead.
+        namenodes.learn("127.0.0.1:1", &members(2));
+        let pause = timeout(WITHIN, wait_for_leader(&mut attempts, PAUSE, &mut found));
+        pause.await.unwrap();
+        // Another pause is not ended: the leader may refuse this call each time.
+        namenodes.note_found();
+        let began = Instant::now();
+        wait_for_leader(&mut attempts, Millis(20), &mut found).await;
+        assert!(began.elapsed() >= Duration::from_millis(20));
+    }
 }

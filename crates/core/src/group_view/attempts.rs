@@ -11,6 +11,11 @@ const PAUSE_MIN: Millis = Millis(10);
 /// Longest such pause: callers find a new leader that much after its election at most.
 const PAUSE_MAX: Millis = Millis(200);
 
+/// The same for one call of a process, while a member answers that it does not lead. Little beside
+/// the 400 to 800 ms of an election, and a small request to each member some 25 times a second.
+/// Chosen, not measured.
+const PROBER_PAUSE_MAX: Millis = Millis(50);
+
 /// How long one of several members may take to accept a connection and to answer the greeting: it
 /// runs, or another one is tried. Twice as long after each pause of the call, in which all of them
 /// were tried, so that members that are slow to connect are reached all the same. If it is more
@@ -30,9 +35,18 @@ pub const MEMBERS_WITHIN: Millis = CONNECT_WITHIN;
 /// without a leader after which a follower stands for election at the earliest.
 pub const SLOW_AFTER: Millis = Millis(250);
 
-/// How often a call that still waits sends them that request again. Chosen, not measured: followers
-/// stand for election after 400 to 800 ms without a leader.
-pub const PROBE_EVERY: Millis = Millis(500);
+/// Shortest time between two such requests of a process, however many calls wait. Chosen, not
+/// measured: a follower answers within milliseconds, and the 400 to 800 ms of an election pass
+/// anyway.
+pub const PROBE_EVERY: Millis = Millis(100);
+
+/// How long a call that still waits looks that often for another leader: longer than an election
+/// takes, 0.4 to 0.8 s and as long again if no candidate gets a majority.
+const PROBED_OFTEN_FOR: Millis = Millis(2000);
+
+/// How often it looks from then on. Some calls wait long with a leader that is well, as those for
+/// events, which take 30 s. Chosen, not measured.
+const PROBE_SELDOM_EVERY: Millis = Millis(500);
 
 /// The rule for requests that may have been done although no answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +114,7 @@ pub enum NextMember {
 pub enum SlowAttempt {
     /// Give it up: another member leads. The requests may have been done.
     GiveUp,
-    /// Wait for [`PROBE_EVERY`] more, or until the requests would go to another member.
+    /// Wait for [`probe_pause`] more, or until the requests would go to another member.
     Wait {
         /// The member from which the list of members is requested meanwhile, if one is to be.
         members_from: Option<String>,
@@ -116,6 +130,12 @@ pub struct MemberAttempts {
     tried: Vec<String>,
     /// Pauses so far.
     rounds: u32,
+    /// Whether this is the call of its process that looks for a leader often.
+    is_prober: bool,
+    /// Whether a member answered since the last pause that it does not lead.
+    has_met_follower: bool,
+    /// Whether a leader that was found has ended a pause.
+    was_resumed: bool,
 }
 
 impl MemberFault<'_> {
@@ -161,6 +181,13 @@ impl FailedAttempt<'_> {
     }
 }
 
+/// Returns how long a call goes on until it looks for another leader again, once it has waited for
+/// `waited` since [`SLOW_AFTER`].
+#[must_use]
+pub const fn probe_pause(waited: Millis) -> Millis {
+    if waited.0 < PROBED_OFTEN_FOR.0 { PROBE_EVERY } else { PROBE_SELDOM_EVERY }
+}
+
 /// Returns the refusal of a frame of which the member answers nothing because it does not lead;
 /// `None` if any reply is another one. If the member could not decide some of it, another member
 /// may have that, so its refusal comes before the others.
@@ -184,7 +211,27 @@ impl MemberAttempts {
     /// times of all calls are by the clock of the view.
     #[must_use]
     pub fn new(first: &str, repeats: Repeats, deadline: Instant) -> Self {
-        Self { repeats, deadline, tried: vec![first.to_owned()], rounds: 0 }
+        Self {
+            repeats,
+            deadline,
+            tried: vec![first.to_owned()],
+            rounds: 0,
+            is_prober: false,
+            has_met_follower: false,
+            was_resumed: false,
+        }
+    }
+
+    /// Makes this the call that looks for a leader often. A process has one at a time, so that its
+    /// requests to members that do not lead do not grow with its calls.
+    pub const fn probe(&mut self) {
+        self.is_prober = true;
+    }
+
+    /// Returns whether a leader that was found ends the pause of this call. It does once: a leader
+    /// that answers other calls may refuse this one again.
+    pub fn ends_pause(&mut self) -> bool {
+        !std::mem::replace(&mut self.was_resumed, true)
     }
 
     /// Takes how an attempt failed at `now`, and notes in the view what that shows of the member.
@@ -192,7 +239,14 @@ impl MemberAttempts {
     /// failure is the outcome of the call: another member would answer alike, there is none, the
     /// requests may have been done and are not repeated then, or the deadline has passed.
     #[must_use]
-    pub fn failed(&self, view: &mut GroupView, now: Instant, failed: &FailedAttempt<'_>) -> bool {
+    pub fn failed(
+        &mut self,
+        view: &mut GroupView,
+        now: Instant,
+        failed: &FailedAttempt<'_>,
+    ) -> bool {
+        self.has_met_follower |=
+            matches!(failed.fault, MemberFault::Refused(Refusal::NotLeader { .. }));
         let Some(failure) = failed.fault.of_member() else { return false };
         view.failed(now, failed.address, failure);
         let is_alone = !view.has_several(now) && !failed.fault.is_elsewhere();
@@ -207,13 +261,16 @@ impl MemberAttempts {
         let leader = view.leader.as_deref().filter(|leader| !self.has_tried(leader));
         let next = leader.or_else(|| view.order(now).find(|it| !self.has_tried(it)));
         let Some(next) = next else {
-            let longest = (PAUSE_MIN.0 << self.rounds.min(10)).min(PAUSE_MAX.0);
+            let is_probing = self.is_prober && self.has_met_follower;
+            let pause_max = if is_probing { PROBER_PAUSE_MAX } else { PAUSE_MAX };
+            let longest = (PAUSE_MIN.0 << self.rounds.min(10)).min(pause_max.0);
             let pause = Millis(longest / 2 + draw % (longest / 2 + 1));
             if now + pause >= self.deadline {
                 return NextMember::TooLate;
             }
             self.rounds += 1;
             self.tried.clear();
+            self.has_met_follower = false;
             return NextMember::Wait { pause };
         };
         let address = next.to_owned();
@@ -339,9 +396,52 @@ mod tests {
         assert_eq!(view.slow(NOW, "a:1"), wait(None), "that request is under way");
         view.refreshed(NOW, 0);
         let later = NOW + PROBE_EVERY;
+        let sooner = Instant(later.0 - 1);
+        assert_eq!(view.slow(sooner, "a:1"), wait(None), "another call has just sent one");
         assert_eq!(view.slow(later, "a:1"), wait(Some("b:2")), "long before it is due");
         view.answered("b:2");
         assert_eq!(view.slow(later, "a:1"), SlowAttempt::GiveUp);
+    }
+
+    #[test]
+    fn call_that_waits_long_looks_for_another_leader_less_often() {
+        assert_eq!(probe_pause(Millis(0)), PROBE_EVERY);
+        assert_eq!(probe_pause(Millis(PROBED_OFTEN_FOR.0 - 1)), PROBE_EVERY);
+        assert_eq!(probe_pause(PROBED_OFTEN_FOR), PROBE_SELDOM_EVERY);
+    }
+
+    #[test]
+    fn only_the_prober_pauses_shortly_and_only_while_a_member_answers_that_it_does_not_lead() {
+        let elsewhere = Refusal::NotLeader { leader: None };
+        let undecided = Refusal::Undecided { why: String::new() };
+        let of = |fault| FailedAttempt { address: "a:1", fault, was_sent: true };
+        let rows = [
+            (true, MemberFault::Refused(&elsewhere), 25),
+            (true, MemberFault::Refused(&undecided), 100),
+            (true, MemberFault::Unreachable, 100),
+            (false, MemberFault::Refused(&elsewhere), 100),
+        ];
+        for (is_prober, fault, wanted) in rows {
+            let (mut view, mut attempts) = (view("a:1,b:2"), attempts(Repeats::Always, LATER));
+            if is_prober {
+                attempts.probe();
+            }
+            let mut pauses = Vec::new();
+            while pauses.len() < 8 {
+                assert!(attempts.failed(&mut view, NOW, &of(fault)));
+                if let NextMember::Wait { pause } = attempts.next(&view, NOW, 0) {
+                    pauses.push(pause.0);
+                }
+            }
+            assert_eq!(pauses.last(), Some(&wanted), "{is_prober} {fault:?}");
+        }
+    }
+
+    #[test]
+    fn leader_that_is_found_ends_one_pause_of_a_call() {
+        let mut attempts = attempts(Repeats::Always, LATER);
+        assert!(attempts.ends_pause());
+        assert!(!attempts.ends_pause(), "it may refuse this call, and answer others");
     }
 
     #[test]

@@ -4,6 +4,10 @@
 //! group. A member that takes nothing costs the leader nothing: what does not fit is dropped, and
 //! the replica sends it again.
 //!
+//! A connection that breaks is replaced at once, also while it carries nothing: followers send each
+//! other no message until one of them requests a vote, and that request is to arrive. What a broken
+//! connection has not certainly delivered is sent again over the next one.
+//!
 //! A connection shows its token once, when it begins, and is refused everything when that token
 //! does not hold any more. So another connection replaces it before, without a pause, also where no
 //! messages are sent for days, as between followers: the first one there requests a vote.
@@ -45,6 +49,10 @@ const PEERS_MAX: usize = 64;
 /// before it has an answer (`APPENDS_MAX` of the core).
 const IN_FLIGHT_MAX: usize = 64;
 
+/// Messages that are kept for the next connection: as many as the one before may have had under
+/// way.
+const KEPT_MAX: usize = IN_FLIGHT_MAX;
+
 /// A message that waited longer is dropped: the replica has sent another since. Eight heartbeats'
 /// time, and longer than the 400 ms without the leader after which its members look for another.
 const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -58,8 +66,9 @@ const FRAME_WITHIN: Duration = Duration::from_secs(2);
 /// at both ends.
 const ANSWER_EVERY: Duration = Duration::from_millis(500);
 
-/// Pause before a connection is made again. About the time between two heartbeats (60 ms): a member
-/// that was started again has the leader's next one or the one after it.
+/// Pause before a connection is made again that could not be made, or lasted no longer than this.
+/// About the time between two heartbeats (60 ms): a member that was started again has the leader's
+/// next one or the one after it.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Age at which a connection is replaced. Half of the time that a server's own token holds (a day,
@@ -79,6 +88,12 @@ static REFUSED: LogLimiter = LogLimiter::per_second();
 struct WaitingMessage {
     body: Bytes,
     since: Instant,
+}
+
+impl WaitingMessage {
+    fn is_stale(&self) -> bool {
+        self.since.elapsed() >= STALE_AFTER
+    }
 }
 
 /// The connection to a member, while there is one.
@@ -151,6 +166,15 @@ pub(crate) async fn send(
 ) -> Result<Bytes, CallError> {
     let answered = connection.call(Header::new(Op::Group, 0), vec![body], deadline).await;
     answered.map(|frame| frame.body)
+}
+
+/// Sends a message and waits for its answer; returns the message with it.
+async fn send_message(
+    connection: &Connection,
+    message: WaitingMessage,
+) -> (WaitingMessage, Result<Bytes, CallError>) {
+    let sent = send(connection, message.body.clone(), Instant::now() + FRAME_WITHIN).await;
+    (message, sent)
 }
 
 /// The connections of one member.
@@ -249,8 +273,8 @@ enum LinkEnd {
     /// It is broken, or the member does not accept its token any more.
     Broken,
     /// It is to be replaced, and is used until it is. The last message over it, if there was one,
-    /// may have been refused.
-    Due(Option<Bytes>),
+    /// may have been refused, and is kept.
+    Due,
     /// No more messages will come.
     Idle,
 }
@@ -264,14 +288,16 @@ async fn run(
     later: &AtomicU64,
 ) {
     let mut used: Option<Connection> = None;
-    // A message to send again: the replica takes one twice.
-    let mut again: Option<Bytes> = None;
+    // What may not have been delivered: the replica takes a message twice.
+    let mut kept: Vec<WaitingMessage> = Vec::new();
     loop {
         let secrets = dialer.credentials.secret_version();
         let mut age = RENEW_AFTER;
         match dialer.connect(address, Instant::now() + FRAME_WITHIN).await {
             Ok(connection) => {
-                if let Some(body) = again.take() {
+                kept.retain(|message| !message.is_stale());
+                // Before what other threads send over it.
+                for WaitingMessage { body, .. } in kept.drain(..) {
                     // If it is lost, the replica sends it again.
                     let _ = connection.post(Header::new(Op::Group, 0), vec![body]);
                 }
@@ -280,28 +306,38 @@ async fn run(
             }
             Err(error) => {
                 log_refused(address, &error);
-                (age, again) = (LOOK_EVERY, None);
+                age = LOOK_EVERY;
             }
         }
-        let renewal = Renewal { at: Instant::now() + age, secrets };
+        let began = Instant::now();
+        let renewal = Renewal { at: began + age, secrets };
         let end = match &used {
-            Some(connection) => send_all(dialer, connection, &mut waiting, later, renewal).await,
+            Some(connection) => {
+                send_all(dialer, connection, &mut waiting, &mut kept, later, renewal).await
+            }
             None => LinkEnd::Broken,
         };
         match end {
             LinkEnd::Idle => return,
-            LinkEnd::Due(last) => {
-                again = last;
-                continue;
-            }
+            LinkEnd::Due => continue,
             LinkEnd::Broken => (used, *link.lock()) = (None, None),
         }
-        sleep(PAUSE).await;
-        // What waited meanwhile is old.
-        while let Ok(it) = waiting.try_recv() {
-            drop(it);
+        if began.elapsed() < PAUSE {
+            sleep(PAUSE).await;
         }
+        keep_waiting(&mut waiting, &mut kept);
     }
+}
+
+/// Takes what waits for the next connection, and drops what is too old, or too much: the oldest.
+fn keep_waiting(waiting: &mut mpsc::Receiver<WaitingMessage>, kept: &mut Vec<WaitingMessage>) {
+    while let Ok(message) = waiting.try_recv() {
+        kept.push(message);
+    }
+    kept.retain(|message| !message.is_stale());
+    kept.sort_by_key(|message| message.since);
+    let over = kept.len().saturating_sub(KEPT_MAX);
+    kept.drain(..over);
 }
 
 /// Writes why a member takes no message, if that lasts until an operator does something.
@@ -340,35 +376,39 @@ fn proven(dialer: &Dialer, address: &str, answer: &Bytes) -> Option<GroupGenerat
     None
 }
 
-/// Sends until the connection breaks, is refused, or is to be replaced.
+/// Sends until the connection breaks, is refused, or is to be replaced. Keeps the messages that it
+/// may not have delivered.
 async fn send_all(
     dialer: &Dialer,
     connection: &Connection,
     waiting: &mut mpsc::Receiver<WaitingMessage>,
+    kept: &mut Vec<WaitingMessage>,
     later: &AtomicU64,
     renewal: Renewal,
 ) -> LinkEnd {
     let mut under_way = FuturesUnordered::new();
-    loop {
+    let end = loop {
         tokio::select! {
             message = waiting.recv(), if under_way.len() < IN_FLIGHT_MAX => {
-                let Some(WaitingMessage { body, since }) = message else { return LinkEnd::Idle };
-                if since.elapsed() >= STALE_AFTER {
+                let Some(message) = message else { return LinkEnd::Idle };
+                if message.is_stale() {
                     continue;
                 }
                 if renewal.is_due(&dialer.credentials) {
                     // At once, as the next connection takes its time; and over that one, too.
-                    let _ = connection.post(Header::new(Op::Group, 0), vec![body.clone()]);
-                    return LinkEnd::Due(Some(body));
+                    let _ = connection.post(Header::new(Op::Group, 0), vec![message.body.clone()]);
+                    kept.push(message);
+                    return LinkEnd::Due;
                 }
-                under_way.push(send(connection, body, Instant::now() + FRAME_WITHIN));
+                under_way.push(send_message(connection, message));
             }
+            () = connection.broken() => break LinkEnd::Broken,
             () = sleep(LOOK_EVERY) => {
                 if renewal.is_due(&dialer.credentials) {
-                    return LinkEnd::Due(None);
+                    return LinkEnd::Due;
                 }
             }
-            Some(sent) = under_way.next(), if !under_way.is_empty() => {
+            Some((message, sent)) = under_way.next(), if !under_way.is_empty() => {
                 match sent {
                     Ok(answer) => {
                         if let Some(generation) = proven(dialer, connection.address(), &answer) {
@@ -379,22 +419,161 @@ async fn send_all(
                     // token.
                     Err(error @ CallError::Refused(Refusal::Unauthenticated { .. })) => {
                         log_refused(connection.address(), &error);
-                        return LinkEnd::Broken;
+                        kept.push(message);
+                        break LinkEnd::Broken;
                     }
-                    Err(_) if connection.is_broken() => return LinkEnd::Broken,
+                    Err(_) if connection.is_broken() => {
+                        kept.push(message);
+                        break LinkEnd::Broken;
+                    }
                     // Another refusal concerns one message: the member may be starting.
                     Err(_) => {}
                 }
             }
         }
+    };
+    if connection.is_broken() {
+        // All of its calls have ended.
+        while let Some((message, sent)) = under_way.next().await {
+            if sent.is_err() {
+                kept.push(message);
+            }
+        }
     }
+    end
 }
 
 #[cfg(test)]
 mod tests {
-    use sanderling_transport::{Secret, Security};
+    use std::net::SocketAddr;
+
+    use sanderling_protocol::message::HelloReply;
+    use sanderling_transport::{Handled, Response, Secret, Security, ServeOptions, Service, serve};
+    use tokio::io::copy_bidirectional;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::{Notify, watch};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+
+    /// What is to happen happens within this time, on any machine.
+    const WITHIN: Duration = Duration::from_secs(60);
+
+    /// A message that is not answered.
+    const UNANSWERED: &[u8] = b"unanswered";
+
+    /// A member that keeps what arrives.
+    #[derive(Debug, Default)]
+    struct ReceivingMember {
+        greetings: watch::Sender<usize>,
+        messages: watch::Sender<Vec<Bytes>>,
+    }
+
+    impl Service for ReceivingMember {
+        fn hello(&self, _: &Hello) -> Result<HelloReply, Refusal> {
+            self.greetings.send_modify(|greetings| *greetings += 1);
+            Ok(HelloReply { role: Role::Namenode, cluster: Some(ClusterId(7)), node: None })
+        }
+
+        fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+            let is_answered = body != UNANSWERED;
+            self.messages.send_modify(|messages| messages.push(body));
+            if !is_answered {
+                return Handled::Later(Box::pin(std::future::pending()));
+            }
+            Handled::Now(Response::message(&header, &None::<LaterGeneration>))
+        }
+    }
+
+    /// A member, a relay before it whose connection breaks when that is ordered, and a link.
+    struct BreakableLink {
+        member: Arc<ReceivingMember>,
+        breaks: Arc<Notify>,
+        queue: mpsc::Sender<WaitingMessage>,
+        _tasks: [AbortOnDropHandle<()>; 3],
+    }
+
+    impl BreakableLink {
+        async fn start() -> Self {
+            let (member, breaks) = (Arc::new(ReceivingMember::default()), Arc::new(Notify::new()));
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let behind = listener.local_addr().unwrap();
+            let (options, shutdown) = (ServeOptions::default(), CancellationToken::new());
+            let serving = tokio::spawn(serve(listener, Arc::clone(&member), options, shutdown));
+            let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = front.local_addr().unwrap().to_string();
+            let relaying = tokio::spawn(relay(front, behind, Arc::clone(&breaks)));
+            let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+            let running = tokio::spawn(async move {
+                let (dialer, link) = (dialer(None), MemberLink::default());
+                run(&dialer, &address, waiting, &link, &AtomicU64::new(0)).await;
+            });
+            let tasks = [serving, relaying, running].map(AbortOnDropHandle::new);
+            Self { member, breaks, queue, _tasks: tasks }
+        }
+
+        /// Queues a message that becomes stale only after the test.
+        async fn send(&self, body: &'static [u8]) {
+            let message = message(Instant::now() + WITHIN, body);
+            assert!(self.queue.send(message).await.is_ok(), "the link takes messages");
+        }
+    }
+
+    fn message(since: Instant, body: &'static [u8]) -> WaitingMessage {
+        WaitingMessage { body: Bytes::from_static(body), since }
+    }
+
+    /// Passes connections on, one after the other.
+    async fn relay(front: TcpListener, behind: SocketAddr, breaks: Arc<Notify>) {
+        while let Ok((mut taken, _)) = front.accept().await {
+            let mut onward = TcpStream::connect(behind).await.unwrap();
+            tokio::select! {
+                _ = copy_bidirectional(&mut taken, &mut onward) => {}
+                () = breaks.notified() => {}
+            }
+        }
+    }
+
+    async fn until<T>(seen: &watch::Sender<T>, is_so: impl FnMut(&T) -> bool) {
+        let mut seen = seen.subscribe();
+        let found = timeout_at(Instant::now() + WITHIN, seen.wait_for(is_so)).await;
+        assert!(matches!(found, Ok(Ok(_))), "in time");
+    }
+
+    #[tokio::test]
+    async fn connection_that_breaks_while_it_is_idle_is_replaced_before_there_is_a_message() {
+        let link = BreakableLink::start().await;
+        link.send(b"first").await;
+        until(&link.member.messages, |messages| messages.len() == 1).await;
+        link.breaks.notify_one();
+        until(&link.member.greetings, |greetings| *greetings >= 2).await;
+        link.send(b"second").await;
+        until(&link.member.messages, |messages| messages.len() == 2).await;
+    }
+
+    #[tokio::test]
+    async fn message_that_a_broken_connection_may_have_lost_is_sent_over_the_next_one() {
+        let link = BreakableLink::start().await;
+        link.send(UNANSWERED).await;
+        until(&link.member.messages, |messages| messages.len() == 1).await;
+        link.breaks.notify_one();
+        until(&link.member.messages, |messages| messages.len() == 2).await;
+        assert!(link.member.messages.borrow().iter().all(|message| message == UNANSWERED));
+    }
+
+    #[test]
+    fn what_is_kept_for_the_next_connection_is_recent_and_bounded() {
+        let (queue, mut waiting) = mpsc::channel(QUEUE_MAX);
+        let first = Instant::now() + WITHIN;
+        let later = |number: usize| first + Duration::from_secs(number as u64);
+        let mut kept = vec![message(later(0), b"kept"), message(first - 2 * WITHIN, b"stale")];
+        for number in 1..=KEPT_MAX {
+            queue.try_send(message(later(number), b"waiting")).unwrap();
+        }
+        keep_waiting(&mut waiting, &mut kept);
+        let since: Vec<Instant> = kept.iter().map(|message| message.since).collect();
+        assert_eq!(since, (1..=KEPT_MAX).map(later).collect::<Vec<_>>());
+    }
 
     fn dialer(secret: Option<&[u8]>) -> Dialer {
         let secret = secret.map(Secret::of);

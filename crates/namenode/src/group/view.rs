@@ -2,6 +2,7 @@
 //! one leads.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::replica::{GroupGeneration, GroupRisk, MachineLife};
@@ -9,9 +10,15 @@ use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Instant, MemberId, Refusal};
 use sanderling_transport::KnownGeneration;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::clock::boot_time;
 use super::wire::{GroupPage, MemberPage};
+
+/// How long frames wait at a member that was elected and does not answer yet. Its first entry takes
+/// one round with the quorum, milliseconds. Less than the 250 ms after which callers look for
+/// another leader (`SLOW_AFTER` of the core's `group_view`).
+const TAKES_OVER_WITHIN: Duration = Duration::from_millis(200);
 
 /// The state of a namenode: it is alone, leads its group, or follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -160,6 +167,15 @@ impl MemberState {
     /// Follows what the member is.
     pub(crate) fn changes(&self) -> watch::Receiver<ServingState> {
         self.changes.subscribe()
+    }
+
+    /// Returns once this member is not about to take the lead over: it answers as the leader, or
+    /// another member may lead. Waits for 200 ms at most.
+    pub(crate) async fn taken_over(&self) {
+        let mut changes = self.changes();
+        let is_over = |_: &ServingState| self.serving_state() != ServingState::Elected;
+        // Too late is no error: callers are refused then, and turn to the others.
+        let _ = timeout(TAKES_OVER_WITHIN, changes.wait_for(is_over)).await;
     }
 
     /// Returns the leader's term, which orders to datanodes carry; 0 without a group.

@@ -63,6 +63,45 @@ fn slow() -> NamenodeOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn frame_at_a_member_that_was_just_elected_is_answered_once_that_serves() {
+    let served = Served::start(NamenodeOptions::default()).await;
+    served.make("/before").await.unwrap();
+    let group = &served.server.state.group;
+    let until = Instant::now() + WITHIN;
+    // If the test stands still for as long as a frame waits, the frame is refused, and sent again.
+    loop {
+        group.set_serving_state(ServingState::Elected);
+        let stat = served.ask(Request::Stat { path: "/before".parse().unwrap() });
+        let serves = async {
+            // The frames of a connection are handled in their order: the other one has arrived.
+            served.ask(Request::Members).await.unwrap();
+            group.set_serving_state(ServingState::Alone);
+        };
+        let (answer, ()) = tokio::join!(stat, serves);
+        let refusal = match answer {
+            Ok(reply) => {
+                assert!(matches!(reply, Reply::Stat(_)), "{reply:?}");
+                return;
+            }
+            Err(refusal) => refusal,
+        };
+        assert_eq!(refusal, Refusal::NotLeader { leader: None });
+        assert!(Instant::now() < until, "each frame is refused");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn member_that_was_elected_and_does_not_serve_refuses_frames_in_the_end() {
+    let served = Served::start(NamenodeOptions::default()).await;
+    served.make("/before").await.unwrap();
+    served.server.state.group.set_serving_state(ServingState::Elected);
+    let answer = served.ask(Request::Stat { path: "/before".parse().unwrap() }).await;
+    assert_eq!(answer.unwrap_err(), Refusal::NotLeader { leader: None });
+    let change = served.make("/after").await;
+    assert_eq!(change.unwrap_err(), Refusal::NotLeader { leader: None });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn changes_are_refused_while_the_disk_is_behind_and_taken_when_it_has_caught_up() {
     let served = Served::start(slow()).await;
     served.make("/before").await.unwrap();

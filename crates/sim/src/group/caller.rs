@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use sanderling_core::group_view::{
     CONNECT_WITHIN, FailedAttempt, GroupView, MEMBERS_WITHIN, MemberAttempts, MemberFault,
-    NextMember, PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt,
+    NextMember, Repeats, SLOW_AFTER, SlowAttempt, probe_pause,
 };
 use sanderling_core::replica::ReadPermission;
 use sanderling_protocol::message::Members;
@@ -344,7 +344,12 @@ impl GroupWorld {
         let now = Instant(self.now);
         let Caller { view, call, .. } = &mut self.callers[at];
         let Some(ReadCall { deadline, address, attempts, .. }) = call else { return };
-        let first = || MemberAttempts::new(address, Repeats::Always, Instant(*deadline));
+        let first = || {
+            let mut first = MemberAttempts::new(address, Repeats::Always, Instant(*deadline));
+            // A caller has one call at a time.
+            first.probe();
+            first
+        };
         let attempts = attempts.get_or_insert_with(first);
         if attempts.failed(view, now, &FailedAttempt { address, fault, was_sent }) {
             self.try_next(at);
@@ -387,12 +392,13 @@ impl GroupWorld {
         let Some(call) = call else { return };
         call.is_slow = true;
         let slow = view.slow(Instant(now), &call.address);
+        let waited = Millis(((now - call.sent_at) / 1000).saturating_sub(SLOW_AFTER.0));
         self.log.event(now, 6, at as u64, || format!("caller {at} has no answer: {slow:?}"));
         match slow {
             SlowAttempt::GiveUp => self.attempt_failed(at, MemberFault::Broken, true),
             SlowAttempt::Wait { members_from } => {
                 let event = CallerEvent::IsSlow { attempt: *attempt };
-                self.caller_at(now + PROBE_EVERY.0 * 1000, at, event);
+                self.caller_at(now + probe_pause(waited).0 * 1000, at, event);
                 if let Some(from) = members_from {
                     self.request_members(at, from);
                 }
