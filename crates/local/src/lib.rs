@@ -15,6 +15,7 @@ mod start;
 mod status;
 mod stop;
 mod tour;
+mod unrecorded;
 
 use clap::Subcommand;
 use sanderling_cli_common::failure::Failure;

@@ -14,6 +14,7 @@ use sanderling_transport::Credentials;
 use serde::{Deserialize, Serialize};
 
 use super::keys::KeyFiles;
+use super::unrecorded;
 
 const RECORD: &str = "cluster.json";
 
@@ -107,8 +108,8 @@ impl Record {
         };
         let record: Self = serde_json::from_slice(&text).map_err(|error| {
             let cause = format!("{} is no cluster's record: {error}", path.display());
-            Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
-                .next("end its processes by hand and delete the file; the catalog stays")
+            let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause);
+            unrecorded::with_servers(failure, directory, &path)
         })?;
         record.placed_in(directory).map(Some)
     }

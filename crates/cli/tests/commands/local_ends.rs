@@ -332,6 +332,80 @@ fn catalog_of_a_cluster_that_has_ended_is_deleted_with_yes_alone() {
     assert_eq!(listed(again.stdout.trim()), "");
 }
 
+/// Returns the next command that a failure prints.
+#[track_caller]
+fn next_of(ran: &Ran) -> String {
+    let next = ran.stderr.lines().find_map(|line| line.strip_prefix("  next:  "));
+    next.unwrap_or_else(|| panic!("no next command: {ran}")).to_owned()
+}
+
+/// Damages the record, and checks that each command of `local` prints the same next command, and
+/// what was found. Runs that command.
+#[track_caller]
+fn deletes_a_torn_record(local: &Local, found: &[String], next: &str) {
+    let record = local.path().join("cluster.json");
+    std::fs::write(&record, "{").expect("written");
+    let next = format!("{next}rm '{}'", record.display());
+    for words in [
+        &["local", "status"][..],
+        &["local", "stop"],
+        &["local", "add"],
+        &["local", "restart", "namenode"],
+        &["tour", "--port", "0", "--yes"],
+        &START,
+    ] {
+        let refused = local.run(words);
+        assert_eq!((refused.code, next_of(&refused)), (1, next.clone()), "{words:?}: {refused}");
+        for part in found {
+            assert!(refused.stderr.contains(part), "{part}: {refused}");
+        }
+    }
+    let ran = run(Command::new("sh").args(["-c", &next]));
+    assert!(ran.code == 0 && !record.exists(), "{ran}");
+    until("no process is left", SOON, || processes(&local.path()).is_empty().then_some(()));
+    // The catalog stays.
+    let refused = local.run(&START);
+    assert!(refused.code == 2 && refused.stderr.contains("delete its catalog of"), "{refused}");
+}
+
+#[test]
+fn record_that_cannot_be_read_is_deleted_by_the_next_command() {
+    let directory = tempfile::Builder::new().prefix("two words ").tempdir();
+    let local = Local { directory: directory.expect("a directory") };
+    local.start();
+    let status = json(&local.run(&["local", "status", "--json"]));
+    let servers = status["processes"].as_array().expect("a list");
+    let found = servers.iter().map(|server| {
+        let (name, pid) = (server["name"].as_str().expect("a name"), &server["pid"]);
+        format!("{name} {pid}")
+    });
+    let mut pids: Vec<u64> = servers.iter().filter_map(|it| it["pid"].as_u64()).collect();
+    pids.sort_unstable();
+    let next = format!("kill -INT {} {} && ", pids[0], pids[1]);
+    deletes_a_torn_record(&local, &found.collect::<Vec<_>>(), &next);
+    assert_eq!(local.run(&[&START[..], &["--yes"]].concat()).code, 0);
+    kill(&local, &[0, 1]);
+    deletes_a_torn_record(&local, &["none was found".to_owned()], "");
+}
+
+#[test]
+fn stop_without_a_namenode_does_not_claim_how_much_was_deleted() {
+    for down in [&[0][..], &[0, 1]] {
+        let local = Local::new();
+        let namenode = local.start();
+        let put = ["--namenode", &namenode, "fs", "put", "/proc/version", "/v"];
+        assert_eq!(run(sanderling().args(put)).code, 0);
+        kill(&local, down);
+        let stopped = local.run(&["local", "stop", "--json"]);
+        assert_eq!(stopped.code, 0, "{stopped}");
+        let note = "deleted with it: all that it held; its namenode did not answer how much";
+        assert!(stopped.stderr.contains(note), "{stopped}");
+        let stopped = json(&stopped);
+        assert_eq!(stopped["deleted_objects"], Value::Null, "{stopped}");
+        assert_eq!(stopped["deleted_bytes"], Value::Null, "{stopped}");
+    }
+}
+
 #[test]
 fn copied_directory_is_refused_and_a_moved_one_goes_on() {
     let local = Local::new();
