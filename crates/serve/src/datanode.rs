@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, Subcommand};
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::policy::PolicyName;
@@ -14,7 +14,7 @@ use sanderling_cli_common::units::{Rate, Size, Span, UnitError};
 use sanderling_cli_common::{refused, server, session, units};
 use sanderling_datanode::{
     DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
-    DurableStoreError, JoinFailure, LocalOptions, ObjectOptions,
+    DurableStoreError, JoinFailure, LocalOptions, ObjectOptions, check_stores_apart,
 };
 use sanderling_notices::Acknowledge;
 use sanderling_protocol::Refusal;
@@ -352,6 +352,20 @@ fn durable(args: &Datanode) -> Result<Vec<DurableOptions>, Failure> {
         Ok(DurableOptions { name, url, settings: object_settings() })
     });
     options.collect()
+}
+
+/// Refuses durable stores of which one lies in another one, as the start of the datanode does;
+/// `given` are the flags of `sanderling datanode`.
+///
+/// # Errors
+/// [`DurableStoreError::Overlap`]: choose a place that is in no other store.
+pub async fn check_stores(given: &ArgMatches) -> Result<(), DurableStoreError> {
+    let places = given.get_many::<DurablePlace>("durable").unwrap_or_default();
+    let options = places.map(|place| {
+        let DurablePlace { name, url } = place.clone();
+        DurableOptions { name, url, settings: Vec::new() }
+    });
+    check_stores_apart(&options.collect::<Vec<_>>()).await
 }
 
 async fn serve(

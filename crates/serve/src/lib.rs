@@ -21,7 +21,7 @@ mod process;
 mod security;
 
 pub use backup::{GroupRecover, recover_group};
-pub use datanode::{Datanode, run as datanode};
+pub use datanode::{Datanode, check_stores, run as datanode};
 pub use gateway::{Gateway, run as gateway};
 pub use manager::{ManagerArgs, run as manager};
 pub use namenode::{NamenodeArgs, NamenodeCommand, run as namenode};

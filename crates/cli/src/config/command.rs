@@ -11,11 +11,13 @@ use serde_json::json;
 
 use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
 use super::{
-    CLUSTER_KEYS, ConfigLineError, FileValue, ServerCommandLine, all_values_of, file_error, read,
+    CLUSTER_KEYS, ConfigLineError, ConfigProblem, FileValue, ServerCommandLine, all_values_of,
+    file_error, read,
 };
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 use crate::output::{Align, Output, Table};
+use crate::session::block_on;
 
 /// Commands on configuration files.
 #[derive(Debug, Subcommand)]
@@ -182,17 +184,42 @@ fn resolve(matches: &ArgMatches, rows: &mut [ValueRow], has_current: bool) -> Re
     Ok(())
 }
 
-/// Returns a value that the server refuses, if there is one.
-fn refused_of(server: &ServerTable, path: &Path, values: &[FileValue]) -> Option<ConfigLineError> {
+/// Returns the words that start a server with the values of a file.
+fn words_of(server: &ServerTable, values: &[FileValue]) -> Vec<OsString> {
     let start = std::iter::once("sanderling").chain(server.words.iter().copied());
     let own = values.iter().flat_map(|value| value.words.iter().cloned());
     // A flag that the file leaves out may be given when the server starts.
     let has = |key: &ConfigKey| values.iter().any(|value| value.key == key.name);
     let missing = server.keys().iter().filter(|key| key.is_required && !has(key));
     let others = missing.map(|key| OsString::from(format!("--{}=.", key.name)));
-    let words: Vec<OsString> = start.map(OsString::from).chain(own).chain(others).collect();
-    let error = command().try_get_matches_from(words).err()?;
+    start.map(OsString::from).chain(own).chain(others).collect()
+}
+
+/// Returns a value that the server refuses, if there is one.
+fn refused_of(server: &ServerTable, path: &Path, values: &[FileValue]) -> Option<ConfigLineError> {
+    let error = command().try_get_matches_from(words_of(server, values)).err()?;
     file_error(&error, path, values)
+}
+
+/// Returns the refusal of durable stores of which one lies in another one, if there is one.
+fn refused_stores(
+    server: &ServerTable,
+    path: &Path,
+    values: &[FileValue],
+) -> Result<Option<ConfigLineError>, Failure> {
+    let Some(given) = values.iter().find(|value| value.key == "durable") else { return Ok(None) };
+    // What is wrong with the words is a problem of its own.
+    let matches = command().try_get_matches_from(words_of(server, values)).ok();
+    let Some((_, flags)) = matches.as_ref().and_then(ServerTable::of) else { return Ok(None) };
+    let mut refused = None;
+    block_on(async {
+        refused = sanderling_serve::check_stores(flags).await.err();
+        Ok(())
+    })?;
+    Ok(refused.map(|error| {
+        let problem = ConfigProblem::Overlap { cause: error.to_string() };
+        ConfigLineError::new(path, given.line, problem)
+    }))
 }
 
 fn check(path: &Path, output: Output) -> Result<(), Failure> {
@@ -217,6 +244,7 @@ fn check(path: &Path, output: Output) -> Result<(), Failure> {
                 break;
             }
         }
+        found.extend(refused_stores(server, path, &values)?);
         found.retain(|error| !problems.contains(error));
         problems.append(&mut found);
     }

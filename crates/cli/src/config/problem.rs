@@ -49,6 +49,9 @@ pub(crate) enum ConfigProblem {
     /// The flag does not take the value.
     #[error("{flag} = {value:?} is no valid value")]
     Invalid { flag: String, value: String },
+    /// A durable store lies in another one, in the words of the datanode that refuses it.
+    #[error("durable: {cause}")]
+    Overlap { cause: String },
     /// The flags do not fit together, in the words of their parser.
     #[error("{words}")]
     Flags { words: String },

@@ -167,6 +167,41 @@ fn wrong_files_are_refused_with_file_line_and_nearest_key() {
 }
 
 #[test]
+fn durable_stores_in_one_another_are_refused_as_at_the_start_of_the_datanode() {
+    let cluster = Cluster::of(0);
+    let directory = TempDir::new().expect("a directory");
+    let place = directory.path();
+    std::fs::create_dir_all(place.join("stores/below")).expect("made");
+    std::os::unix::fs::symlink(place.join("stores"), place.join("link")).expect("linked");
+    let check = |one: &str, other: &str| {
+        let [one, other] = [one, other].map(|name| place.join(name).display().to_string());
+        let list = format!("[\"one=file://{one}\", \"other=file://{other}\"]");
+        let text = format!("[datanode]\ndram = \"8MiB\"\ndurable = {list}\nhttp = \"none\"\n");
+        let path = written(&directory, &text);
+        let ran = run(sanderling().args(["config", "check"]).arg(&path));
+        (path, ran)
+    };
+    for (one, other) in [
+        ("stores", "stores"),
+        ("stores", "stores/below"),
+        ("stores/below", "stores"),
+        ("stores", "link"),
+        ("link/missing", "stores"),
+    ] {
+        let (path, ran) = check(one, other);
+        assert_eq!(ran.code, 2, "{one}, {other}: {ran}");
+        let place = format!("{}:3: durable: ", path.display());
+        let refusal = ran.stdout.trim_end().strip_prefix(&place).unwrap_or_else(|| panic!("{ran}"));
+        assert!(refusal.contains("lies in the store"), "{ran}");
+        let last = ["--namenode", &cluster.namenode.address];
+        let started = run(sanderling().args(words(&["datanode"], &path, &last)));
+        assert!(started.code == 1 && started.stderr.contains(refusal), "{refusal}: {started}");
+    }
+    let (_, ran) = check("stores/below", "stores/below2");
+    assert_eq!(ran.code, 0, "{ran}");
+}
+
+#[test]
 fn files_that_others_may_write_or_own_are_refused_with_the_next_step() {
     let directory = TempDir::new().expect("a directory");
     // The next step is not the command that was typed.
