@@ -94,12 +94,13 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     }
 }
 
-/// Cites pages by where a package has put them; in a checkout, by their paths there.
+/// Cites pages by where a package has put them; in a checkout, by their paths there; else by their
+/// addresses.
 fn cite_pages(checks: &mut [Check]) {
     let program = std::env::current_exe().ok();
-    let Some(pages) = program.and_then(|program| pages::installed_with(&program)) else { return };
+    let installed = program.and_then(|program| pages::installed_with(&program));
     for mend in checks.iter_mut().filter_map(|check| check.mend.as_mut()) {
-        *mend = pages::cited(mend, &pages);
+        *mend = pages::cited(mend, installed.as_deref(), Path::new(""));
     }
 }
 

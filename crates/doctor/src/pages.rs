@@ -1,4 +1,5 @@
-//! Where the pages are that a next step cites: `docs/` of a checkout, or a directory of a package.
+//! Where the pages are that a next step cites: a directory of a package, `docs/` of a checkout, or
+//! the site of the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +16,26 @@ pub(super) fn installed_with(program: &Path) -> Option<PathBuf> {
     Some(prefix.join(INSTALLED)).filter(|pages| pages.is_dir())
 }
 
-/// Returns a next step with the pages that it cites as paths of files below `pages`.
-pub(super) fn cited(mend: &str, pages: &Path) -> String {
-    let words = mend.split(' ').map(|word| match word.strip_prefix(CHECKOUT) {
-        Some(page) => pages.join(page).display().to_string(),
-        None => word.to_owned(),
+/// The site of the documentation, which has the pages of a checkout: the address in Cargo.toml.
+const SITE: &str = "https://sanderling.example/docs/";
+
+/// Returns a next step with the pages that it cites as a reader in `directory` finds them: below
+/// `installed`, else in the directory, if it is that of a checkout, else on the site.
+pub(super) fn cited(mend: &str, installed: Option<&Path>, directory: &Path) -> String {
+    let words = mend.split(' ').map(|word| match (word.strip_prefix(CHECKOUT), installed) {
+        (Some(page), Some(pages)) => pages.join(page).display().to_string(),
+        (Some(page), None) if !is_in(directory, page) => {
+            format!("{SITE}{}", page.replacen(".md", ".html", 1))
+        }
+        _ => word.to_owned(),
     });
     words.collect::<Vec<String>>().join(" ")
+}
+
+/// Returns whether a directory is that of a checkout with a page; the page may have an anchor.
+fn is_in(directory: &Path, page: &str) -> bool {
+    let name = page.split_once(".md").map_or(page, |(name, _)| name);
+    directory.join(CHECKOUT).join(format!("{name}.md")).is_file()
 }
 
 #[cfg(test)]
@@ -37,8 +51,26 @@ mod tests {
             ("look at /srv/docs/a", "look at /srv/docs/a"),
             ("its log, its load", "its log, its load"),
         ] {
-            assert_eq!(cited(mend, pages), shown);
+            assert_eq!(cited(mend, Some(pages), Path::new("/none")), shown);
         }
+    }
+
+    #[test]
+    fn next_step_without_a_package_cites_the_checkout_or_the_site() {
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (mend, shown) in [
+            ("docs/UPGRADING.md", "https://sanderling.example/docs/UPGRADING.html"),
+            (
+                "a: docs/CLI.md#diagnosis; or b",
+                "a: https://sanderling.example/docs/CLI.html#diagnosis; or b",
+            ),
+            ("its log, its load", "its log, its load"),
+        ] {
+            assert_eq!(cited(mend, None, Path::new("/none")), shown);
+            assert_eq!(cited(mend, None, &checkout), mend);
+        }
+        let workspace = std::fs::read_to_string(checkout.join("Cargo.toml")).expect("it is there");
+        assert!(workspace.contains(&format!("documentation = \"{SITE}\"\n")), "{SITE}");
     }
 
     #[test]

@@ -576,7 +576,7 @@ fn dead_namenode_is_a_failure_where_a_cluster_is_configured() {
 }
 
 #[test]
-fn pages_are_cited_where_a_package_has_them() {
+fn pages_are_cited_where_the_reader_has_them() {
     let built = LocalPath::new(env!("CARGO_BIN_EXE_sanderling"));
     // In the program's file system, so that a link is enough: it has a hundred megabytes.
     let place = TempDir::new_in(built.parent().expect("a directory")).expect("a directory");
@@ -584,18 +584,22 @@ fn pages_are_cited_where_a_package_has_them() {
     let program = prefix.join("bin/sanderling");
     fs::create_dir(prefix.join("bin")).expect("made");
     fs::hard_link(built, &program).expect("linked");
-    let mend = || {
+    let mend = |directory: &LocalPath| {
         let mut command = Command::new(&program);
         command.args(["doctor", "--dram", "1MiB", "--json", "--namenode", "127.0.0.1:1", "--dir"]);
+        command.current_dir(directory);
         command.arg(&prefix).env("SANDERLING_LOCAL_DIR", prefix.join("local"));
         let report = report(command.env("SANDERLING_PYTHON", "false"));
         report.has("namenode", "fail")["mend"].as_str().expect("a text").to_owned()
     };
-    let in_checkout = mend();
+    let in_checkout = mend(&LocalPath::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     assert!(in_checkout.contains(": docs/DAY-TWO.md#"), "{in_checkout}");
+    // As a wheel, which has no pages.
+    let alone = mend(&prefix);
+    assert!(alone.contains(": https://sanderling.example/docs/DAY-TWO.html#"), "{alone}");
     let pages = prefix.join("share/doc/sanderling/docs");
     fs::create_dir_all(&pages).expect("made");
-    let installed = mend();
+    let installed = mend(&prefix);
     let page = format!(": {}/DAY-TWO.md#", pages.display());
     assert!(installed.contains(&page), "{installed}");
 }
