@@ -28,8 +28,13 @@ impl Clock {
 
     /// Lets it jump: so many hours ahead of the true time, behind if negative.
     pub(crate) fn set_hours(&self, hours: i64) {
+        self.set_seconds(hours * 3600);
+    }
+
+    /// The same in seconds.
+    pub(crate) fn set_seconds(&self, seconds: i64) {
         let file = fs::OpenOptions::new().write(true).open(self.path("seconds"));
-        let written = file.and_then(|it| it.write_all_at(&(hours * 3600).to_ne_bytes(), 0));
+        let written = file.and_then(|it| it.write_all_at(&seconds.to_ne_bytes(), 0));
         written.expect("the clock can be set");
     }
 

@@ -332,6 +332,72 @@ fn datanode_with_one_store_in_another_does_not_start() {
     }
 }
 
+/// A file system that answers no call, as one whose server is away. In the end all calls fail.
+struct SilentMount {
+    path: PathBuf,
+    device: Option<fs::File>,
+}
+
+impl SilentMount {
+    /// Mounts one that no process serves; `None` where that cannot be done.
+    fn on(path: PathBuf, test: &str) -> Option<Self> {
+        if !is_root(test) {
+            return None;
+        }
+        let device = fs::File::options().read(true).write(true).open("/dev/fuse");
+        let noted = device.inspect_err(|error| eprintln!("SKIPPED {test}: no /dev/fuse: {error}"));
+        let device = noted.ok()?;
+        fs::create_dir(&path).expect("made");
+        // The descriptor is the standard input of `mount`.
+        let options = "fd=0,rootmode=40000,user_id=0,group_id=0";
+        let mut mount = Command::new("mount");
+        mount.args(["-i", "-t", "fuse", "-o", options, "none"]).arg(&path);
+        let mounted = mount.stdin(device.try_clone().expect("cloned")).status().expect("started");
+        if !mounted.success() {
+            eprintln!("SKIPPED {test}: a file system of FUSE cannot be mounted here: {mounted}");
+            return None;
+        }
+        Some(Self { path, device: Some(device) })
+    }
+}
+
+impl Drop for SilentMount {
+    fn drop(&mut self) {
+        drop(self.device.take());
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+/// Two of the stores are one directory, by a symbolic link: their URLs do not show that.
+#[test]
+fn datanode_starts_with_a_warning_beside_a_store_that_does_not_answer() {
+    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    let (store, link) = (cluster.path("store"), cluster.path("link"));
+    fs::create_dir(&store).expect("made");
+    symlink(&store, &link).expect("linked");
+    let test = "datanode_starts_with_a_warning_beside_a_store";
+    let Some(silent) = SilentMount::on(cluster.path("silent"), test) else { return };
+    let refused = refused_stores(&cluster, &silent.path, &silent.path.join("inner"));
+    assert!(refused.contains("lies in the store"), "{refused}");
+    let place = |name: &str, at: &LocalPath| format!("{name}=file://{}", at.display());
+    let places = [place("silent", &silent.path), place("archive", &store), place("linked", &link)];
+    let flags = places.iter().flat_map(|place| ["--durable", place.as_str()]);
+    let began = Instant::now();
+    let log = cluster.add("d0", &flags.collect::<Vec<_>>()).log();
+    // It waits 5 s for the look, and a busy machine adds to that.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(5) && took < SOON / 2, "{took:?}: {log}");
+    let warned = "WARN a durable store does not answer: not checked whether one is in another one";
+    assert_eq!(log.matches(warned).count(), 1, "{log}");
+    // The other store is used.
+    make(&cluster, "/out");
+    block_on(async { put(&cluster.client().await, "/out/x", 1, 5000).await });
+    let synced = cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+    assert!(files(&store)["x"] == bytes_of(1, 5000));
+    assert_eq!(cluster.datanodes[0].log().matches(warned).count(), 1, "it is warned of once");
+}
+
 /// The two stores are those of different datanodes: none has both places.
 #[test]
 fn store_below_another_one_is_neither_claimed_nor_adopted() {

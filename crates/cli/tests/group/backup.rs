@@ -380,6 +380,51 @@ fn restore_of_another_cluster_needs_replace_after_each_that_failed() {
     assert!(again.code == 0 && !mark.exists(), "{again}");
 }
 
+/// An earlier release may have left it, whose mark was empty: nothing shows of which cluster the
+/// restore was that was cut off.
+#[test]
+fn restore_over_a_mark_that_names_no_cluster_needs_replace() {
+    let mut cluster = Cluster::of(0);
+    let file = text(cluster.path("catalog.backup"));
+    let taken = backup(&cluster, &file);
+    assert_eq!(taken.code, 0, "{taken}");
+    let catalog = cluster.path("catalog");
+    let mark = catalog.join("restore-unfinished");
+    let names = |below: &str| -> BTreeSet<String> {
+        let entries = fs::read_dir(catalog.join(below)).expect("readable").flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let is_catalog = |name: &&String| name.starts_with("journal-") || name.starts_with("snapshot-");
+    // The catalog is whole, and then all of it was set aside.
+    for (is_aside, aside) in [(false, "replaced-1"), (true, "replaced-2")] {
+        cluster.namenode.kill();
+        let old: BTreeSet<String> = names("").iter().filter(is_catalog).cloned().collect();
+        assert!(!old.is_empty() && !catalog.join(aside).exists());
+        if is_aside {
+            fs::create_dir(catalog.join(aside)).expect("made");
+            for name in &old {
+                fs::rename(catalog.join(name), catalog.join(aside).join(name)).expect("renamed");
+            }
+        }
+        fs::write(&mark, "").expect("written");
+        let started = cluster.refused_namenode(&[]);
+        let why = format!("a restore into {} did not reach its end", catalog.display());
+        assert!(started.code == 1 && started.stderr.contains(&why), "{started}");
+        let before = names("");
+        let refused = restore(&cluster, &file, &[]);
+        assert!(refused.code == 1 && refused.stderr.contains(" --replace"), "{refused}");
+        let held = if is_aside { "restore-unfinished" } else { "journal-" };
+        let why = format!("{} holds {held}", catalog.display());
+        assert!(refused.stderr.contains(&why), "no {why:?}: {refused}");
+        assert_eq!(names(""), before);
+        assert_eq!(fs::read_to_string(&mark).expect("it is marked"), "");
+        let replaced = restore(&cluster, &file, &["--replace"]);
+        assert!(replaced.code == 0 && !mark.exists(), "{replaced}");
+        assert_eq!(names(aside), old, "{replaced}");
+        cluster.start_namenode(&[]);
+    }
+}
+
 /// Returns a backup with another format in its description.
 fn of_format(whole: &[u8], format: u32) -> Vec<u8> {
     let length = u32::from_le_bytes(whole[12..16].try_into().expect("four bytes")) as usize;

@@ -1,14 +1,20 @@
 //! Callers that begin long requests and send them as slowly as they may, or that do not read their
 //! answers, do not keep the memory of running servers from others.
 
-use std::io::{Read, Write};
+#[path = "../clock/mod.rs"]
+mod clock;
+
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, SOON, Shape, allow_open_files, block_on_within, path, until};
+use crate::cluster::{Cluster, SOON, Shape, allow_open_files, block_on_within, http, path, until};
+use clock::Clock;
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
@@ -209,6 +215,64 @@ fn is_open(stream: &TcpStream) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
     let mut rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     rows.any(|row| (row[1], row[2], row[3]) == (&theirs, &ours, "01"))
+}
+
+/// Longer than a server takes, also on a busy machine, until what it has sent on one connection
+/// fills the buffers of both ends.
+const STUFFED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Requests a page again and again and reads no answer, until the server has closed the connection,
+/// or has taken nothing for so long. Returns which of these it was.
+fn request_unread(stream: &mut TcpStream, page: &str, within: Duration) -> ErrorKind {
+    set_socket_recv_buffer_size(&*stream, 64 << 10).expect("a socket");
+    stream.set_write_timeout(Some(within)).expect("not zero");
+    let requests = format!("GET {page} HTTP/1.1\r\nhost: x\r\n\r\n").repeat(100);
+    loop {
+        if let Err(error) = stream.write_all(requests.as_bytes()) {
+            return error.kind();
+        }
+    }
+}
+
+/// The minute passes by the clock of the namenode. The kernel, which closes such a connection, too,
+/// has another one.
+#[test]
+fn http_peer_that_takes_no_answer_for_a_minute_is_given_up() {
+    let Some(clock) = Clock::ahead_by_hours(0) else { return eprintln!("SKIPPED: no C compiler") };
+    let mut variables = clock.variables();
+    variables.push(("WRONG_UPTIME", PathBuf::from("1")));
+    let variables: Vec<(&str, &LocalPath)> =
+        variables.iter().map(|(name, value)| (*name, value.as_path())).collect();
+    let mut cluster = Cluster::of(0);
+    cluster.restart_namenode_with(&variables);
+    let address = &cluster.namenode.http_address;
+    let mut silent = TcpStream::connect(address).expect("it is open");
+    let began = Instant::now();
+    let ended = request_unread(&mut silent, "/metrics", STUFFED_WITHIN);
+    assert!(matches!(ended, ErrorKind::WouldBlock | ErrorKind::TimedOut), "closed: {ended}");
+    // By its clock 40 s have passed since the first request.
+    let more = Duration::from_secs(40).saturating_sub(began.elapsed());
+    clock.set_seconds(more.as_secs().cast_signed());
+    block_on_within(SOON, http::get(address, "/healthz"));
+    assert!(is_open(&silent), "it was closed before the minute was over");
+    clock.set_seconds(61);
+    // Sooner than a minute passes by the clock of the kernel.
+    until("it is closed", SOON / 2, || (!is_open(&silent)).then_some(()));
+    block_on_within(SOON, http::get(address, "/healthz"));
+}
+
+/// Each of its requests is refused, because none is signed.
+#[test]
+fn s3_peer_that_takes_no_answer_for_the_silence_is_given_up() {
+    let cluster = Cluster::of(0);
+    let words = ["gateway", "s3", "--namenode", &cluster.namenode.address, "--silence", "2s"];
+    let here = ["--listen", "127.0.0.1:0", "--http", "none"];
+    let gateway = cluster.serve("gateway", &[&words[..], &here].concat());
+    let mut silent = TcpStream::connect(&gateway.address).expect("it is open");
+    let began = Instant::now();
+    let ended = request_unread(&mut silent, "/", SOON / 2);
+    assert!(matches!(ended, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "open: {ended}");
+    assert!(began.elapsed() >= Duration::from_secs(2), "after {:?}", began.elapsed());
 }
 
 /// Connections that read many ranges each, one answer after the other.
