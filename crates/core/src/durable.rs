@@ -30,8 +30,8 @@ use restore::Restores;
 use task::{Directory, Stage, Task};
 
 /// Uploads that one datanode has under way at once, and orders to read back among them. Each has
-/// one part of 8 MiB in memory. Eight nodes fill the largest window ([`WINDOW_MAX`]). Chosen, not
-/// measured.
+/// one part in memory, of 8 MiB unless its object has more than 70 GiB. Eight nodes fill the
+/// largest window ([`WINDOW_MAX`]). Chosen, not measured.
 const UPLOADS_PER_NODE_MAX: usize = 4;
 
 /// Changes of one directory that are read or sent at once: fewer after failures, more after
@@ -46,11 +46,12 @@ const WINDOW_MAX: usize = 32;
 /// Bytes of one part: S3 takes no smaller one than 5 MiB, but for the last.
 const PART_BYTES_MIN: u64 = 8 << 20;
 
-/// Parts of one upload at most; S3 takes 10,000. Of larger objects the parts are larger.
+/// Parts of one upload at most; S3 takes 10,000. The parts of objects above 70 GiB are larger.
 const PARTS_MAX: u64 = 9000;
 
-/// Parts that one order sends: of 8 MiB each, 64 MiB. An order that fails sends its parts again, so
-/// this bounds what a failure costs; with fewer, a large object takes more orders and look-ups.
+/// Parts that one order sends: 64 MiB if each has [`PART_BYTES_MIN`]. An order that fails sends its
+/// parts again, so this bounds what a failure costs; with fewer, a large object takes more orders
+/// and look-ups.
 const PARTS_PER_ORDER_MAX: usize = 8;
 
 /// Half of the pause before a change is tried again for the first time; each further failure
@@ -71,13 +72,15 @@ const UNREACHED_AFTER: Millis = Millis(5_000);
 /// delays for longer is sent again.
 pub const CHANGE_BEGINS_WITHIN: Millis = Millis(5_000);
 
-/// Longest time of one operation on a store: it takes effect within it, or never. A hundred times
-/// what a bucket's write usually takes. Removals after a failure (30 s) and adoptions (50 s) wait
-/// for it, so not longer. Chosen, not measured.
+/// Longest time of one operation on a store: a datanode waits for it no longer, and counts it as
+/// failed. It may take effect later: the server of a bucket goes on with a request, and a thread
+/// with a call of the file system, but no thread begins to remove a file then. A hundred times what
+/// a bucket's write usually takes. Removals after a failure (30 s) and adoptions (50 s) wait for
+/// it, so not longer. Chosen, not measured.
 pub const STORE_OPERATION_MAX: Millis = Millis(20_000);
 
-/// How long a removal may still take effect after the order for it was sent; the order itself is on
-/// its way for a moment.
+/// How long a removal is expected to take effect yet after the order for it was sent; the order
+/// itself is on its way for a moment. A store that hangs for longer is not noticed.
 const REMOVAL_SETTLES: Millis = Millis(30_000);
 
 const _: () = assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < REMOVAL_SETTLES.0);

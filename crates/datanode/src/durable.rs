@@ -126,6 +126,26 @@ enum Medium {
     Bucket(Bucket),
 }
 
+/// Refuses stores of one datanode of which one lies in another one, by their URLs and then by where
+/// their directories are. The file systems of these get 5 s; a look that takes longer is a warning
+/// in the log.
+///
+/// # Errors
+/// [`DurableStoreError::Overlap`]: choose a place that is in no other store.
+pub async fn check_stores_apart(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
+    if options.len() < 2 {
+        return Ok(());
+    }
+    check_apart(options, DurableOptions::named_place)?;
+    let looked = options.to_vec();
+    let looking = spawn_blocking(move || check_apart(&looked, DurableOptions::place));
+    if let Ok(Ok(looked)) = timeout(LOOK_MAX, looking).await {
+        return looked;
+    }
+    tracing::warn!("a durable store does not answer: not checked whether one is in another one");
+    Ok(())
+}
+
 impl DurableStores {
     /// Opens stores. One that is away now is no reason not to start: it is used when it is back.
     ///
@@ -133,17 +153,7 @@ impl DurableStores {
     /// [`DurableStoreError`]: a URL or the settings are wrong, two stores have one name, or one is
     /// in another one.
     pub(crate) async fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
-        if options.len() > 1 {
-            check_apart(options, DurableOptions::named_place)?;
-            let looked = options.to_vec();
-            let looking = spawn_blocking(move || check_apart(&looked, DurableOptions::place));
-            match timeout(LOOK_MAX, looking).await {
-                Ok(Ok(looked)) => looked?,
-                _ => tracing::warn!(
-                    "a durable store does not answer: not checked whether one is in another one"
-                ),
-            }
-        }
+        check_stores_apart(options).await?;
         let mut stores = BTreeMap::new();
         for one in options {
             let medium = one.open()?;

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -272,5 +274,73 @@ async fn store_whose_owner_changes_it_all_the_time_is_adopted() {
     ending.store(true, Ordering::SeqCst);
     changes.join().unwrap();
     taken.unwrap();
+    server.stop().await;
+}
+
+/// A file system of 64 KiB, where the right to make one is given.
+struct TinyDisk(tempfile::TempDir);
+
+impl TinyDisk {
+    fn mount() -> Option<Self> {
+        let place = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(place.path());
+        let mounted = mount.stderr(Stdio::null()).status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self(place))
+    }
+
+    /// Fills it; returns the file that does.
+    fn fill(&self) -> PathBuf {
+        let filler = self.0.path().join("filler");
+        let mut file = File::create(&filler).unwrap();
+        while file.write_all(&[7; 4096]).is_ok() {}
+        filler
+    }
+}
+
+impl Drop for TinyDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Returns how many drafts of the file that names the owner are in a store.
+fn drafts(store: &Path) -> usize {
+    let entries = std::fs::read_dir(store.join(".sanderling")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.as_encoded_bytes().starts_with(b"owner-")).count()
+}
+
+#[tokio::test]
+async fn claims_and_adoptions_of_a_full_store_leave_no_drafts() {
+    let Some(disk) = TinyDisk::mount() else {
+        eprintln!("SKIPPED: no right to mount a small file system here");
+        return;
+    };
+    let store = disk.0.path().join("store");
+    std::fs::create_dir(&store).unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, &store).await;
+    let caller = Caller::new(&server);
+    let filler = disk.fill();
+    for _ in 0..3 {
+        let refused = upload(&caller, "x", b"value").await.unwrap_err();
+        assert!(matches!(refused, Refusal::NodeFull { .. }), "{refused}");
+        assert_eq!(drafts(&store), 0);
+    }
+    std::fs::remove_file(&filler).unwrap();
+    put(&caller, "x", b"value").await;
+    let owner = store.join(".sanderling/owner");
+    std::fs::write(&owner, "cluster 1 directory 1\n").unwrap();
+    served.namenode.state.lock().to_take = [DIRECTORY].into();
+    disk.fill();
+    for _ in 0..3 {
+        let refused = take(&caller).await.unwrap_err();
+        assert!(matches!(refused, Refusal::NodeFull { .. }), "{refused}");
+        assert_eq!(drafts(&store), 0);
+    }
+    std::fs::remove_file(&filler).unwrap();
+    take(&caller).await.unwrap();
+    assert_eq!(drafts(&store), 0);
     server.stop().await;
 }

@@ -6,6 +6,7 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -112,26 +113,27 @@ impl<'a> ObjectPlace<'a> {
         self.sync()
     }
 
-    /// Removes the object, not what a symbolic link of its name leads to.
+    /// Removes the object, not what a symbolic link of its name leads to, before the given time.
     ///
     /// # Errors
-    /// Those of the operating system.
-    pub(super) fn remove(&self) -> Result<(), PlaceError> {
+    /// [`PlaceError::Io`]: it is too late (`TimedOut`), or the operating system failed.
+    pub(super) fn remove(&self, until: Instant) -> Result<(), PlaceError> {
+        in_time(until)?;
         rustix::fs::unlinkat(&self.directory, self.name, AtFlags::empty())?;
         self.sync()
     }
 
     /// Removes a directory with all objects that are in it. What a durable directory never has as
-    /// an object stays, and the directories above it.
+    /// an object stays, and the directories above it. No object is removed after the given time.
     ///
     /// # Errors
-    /// Those of the operating system.
-    pub(super) fn remove_tree(&self) -> Result<(), PlaceError> {
+    /// As [`Self::remove`]; objects may have been removed by then.
+    pub(super) fn remove_tree(&self, until: Instant) -> Result<(), PlaceError> {
         let found = rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         match FileType::from_raw_mode(found.st_mode) {
-            FileType::Symlink => self.remove(),
+            FileType::Symlink => self.remove(until),
             _ => {
-                remove_below(&self.directory, self.name)?;
+                remove_below(&self.directory, self.name, until)?;
                 self.sync()
             }
         }
@@ -162,7 +164,7 @@ fn below(above: &File, name: &str, key: &str, missing: Missing) -> Result<File, 
 }
 
 /// Removes the objects of a directory and those below it; returns whether it is gone.
-fn remove_below(above: &File, name: impl Arg + Copy) -> Result<bool, PlaceError> {
+fn remove_below(above: &File, name: impl Arg + Copy, until: Instant) -> Result<bool, PlaceError> {
     let directory = open(above, name)?;
     for _ in 0..READINGS_MAX {
         let mut is_empty = true;
@@ -172,7 +174,7 @@ fn remove_below(above: &File, name: impl Arg + Copy) -> Result<bool, PlaceError>
             if [c".", c".."].contains(&below) {
                 continue;
             }
-            is_empty &= match remove_entry(&directory, below) {
+            is_empty &= match remove_entry(&directory, below, until) {
                 // Another thread removes the same, or has: it must not look as if all were gone.
                 Err(PlaceError::Io(error)) if error.kind() == io::ErrorKind::NotFound => true,
                 removed => removed?,
@@ -192,18 +194,27 @@ fn remove_below(above: &File, name: impl Arg + Copy) -> Result<bool, PlaceError>
 }
 
 /// Removes an entry of a directory if it is an object or has only such; returns whether it is gone.
-fn remove_entry(directory: &File, name: &CStr) -> Result<bool, PlaceError> {
+fn remove_entry(directory: &File, name: &CStr, until: Instant) -> Result<bool, PlaceError> {
     let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let bytes = u64::try_from(found.st_size).unwrap_or(u64::MAX);
     match FileType::from_raw_mode(found.st_mode) {
         _ if !name.to_str().is_ok_and(|it| may_be_object(it, 0)) => Ok(false),
-        FileType::Directory => remove_below(directory, name),
+        FileType::Directory => remove_below(directory, name, until),
         FileType::RegularFile if may_be_object("", bytes) => {
+            in_time(until)?;
             rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
             Ok(true)
         }
         _ => Ok(false),
     }
+}
+
+/// Refuses a removal that is too late.
+fn in_time(until: Instant) -> Result<(), PlaceError> {
+    if Instant::now() < until {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "too late to remove it").into())
 }
 
 /// Returns whether an object of this name and size is one of a durable directory: others are left

@@ -9,7 +9,7 @@
 //! of a process that ends.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use sanderling_core::durable::STORE_OPERATION_MAX;
 use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 
 use super::beneath::{Missing, ObjectPlace, PlaceError};
@@ -122,7 +123,8 @@ impl Files {
             apart::check_above(&files.root)?;
             let own = files.root.join(STORE_OWN_NAME);
             // The store itself is never made: it may be a file system that is not mounted now.
-            for directory in [own.clone(), own.join(UPLOADS_NAME)] {
+            let uploads = own.join(UPLOADS_NAME);
+            for directory in [own, uploads] {
                 match fs::create_dir(directory) {
                     Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                         return Err(error.into());
@@ -130,17 +132,10 @@ impl Files {
                     _ => {}
                 }
             }
-            let draft = own.join(format!("owner-{:016x}", rand::random::<u64>()));
-            let mut file = File::create(&draft)?;
-            file.write_all(format!("{owner}\n").as_bytes())?;
-            file.sync_all()?;
-            let linked = fs::hard_link(&draft, files.owner());
-            fs::remove_file(&draft)?;
-            match linked {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-                _ => {}
-            }
-            sync_directory(&own)?;
+            files.put_owner(&owner, |draft| match fs::hard_link(draft, files.owner()) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                linked => linked,
+            })?;
             sync_directory(&files.root)
         })
         .await
@@ -214,12 +209,26 @@ impl Files {
     }
 
     fn replace_owner(&self, text: &str) -> Result<(), StoreError> {
+        self.put_owner(text, |draft| fs::rename(draft, self.owner()))
+    }
+
+    /// Writes a draft of the file that names the owner, and gives it that name by `put`. No draft
+    /// stays, also after a failure: a store that is full gets one more attempt every few seconds.
+    fn put_owner(
+        &self,
+        text: &str,
+        put: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
         let own = self.root.join(STORE_OWN_NAME);
         let draft = own.join(format!("owner-{:016x}", rand::random::<u64>()));
-        let mut file = File::create(&draft)?;
-        file.write_all(format!("{text}\n").as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, self.owner())?;
+        let done = write_new(&draft, text).and_then(|()| put(&draft));
+        let removed = fs::remove_file(&draft);
+        done?;
+        match removed {
+            // It was renamed.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed?,
+        }
         sync_directory(&own)
     }
 
@@ -309,13 +318,14 @@ impl Files {
     }
 
     pub(super) async fn remove(self: &Arc<Self>, owner: &str, key: &str) -> Result<(), StoreError> {
-        let (owner, key) = (owner.to_owned(), key.to_owned());
-        self.run(move |files| {
-            let _lock = files.owned(&owner)?;
-            there(files.object(&key, Missing::Fail).and_then(|object| object.remove()))?;
-            Ok(())
-        })
-        .await
+        let (owner, key, until) = (owner.to_owned(), key.to_owned(), removal_ends());
+        self.run(move |files| files.remove_until(&owner, &key, until)).await
+    }
+
+    fn remove_until(&self, owner: &str, key: &str, until: Instant) -> Result<(), StoreError> {
+        let _lock = self.owned(owner)?;
+        there(self.object(key, Missing::Fail).and_then(|object| object.remove(until)))?;
+        Ok(())
     }
 
     pub(super) async fn remove_tree(
@@ -323,13 +333,14 @@ impl Files {
         owner: &str,
         key: &str,
     ) -> Result<(), StoreError> {
-        let (owner, key) = (owner.to_owned(), key.to_owned());
-        self.run(move |files| {
-            let _lock = files.owned(&owner)?;
-            there(files.object(&key, Missing::Fail).and_then(|object| object.remove_tree()))?;
-            Ok(())
-        })
-        .await
+        let (owner, key, until) = (owner.to_owned(), key.to_owned(), removal_ends());
+        self.run(move |files| files.remove_tree_until(&owner, &key, until)).await
+    }
+
+    fn remove_tree_until(&self, owner: &str, key: &str, until: Instant) -> Result<(), StoreError> {
+        let _lock = self.owned(owner)?;
+        there(self.object(key, Missing::Fail).and_then(|object| object.remove_tree(until)))?;
+        Ok(())
     }
 
     /// Reads a range of a file of so many bytes; `None` if there is none.
@@ -364,6 +375,19 @@ impl Files {
     }
 }
 
+/// Returns until when a removal that begins now may remove something. Its caller does not wait for
+/// longer, and a thread that goes on then must not remove what is stored later.
+fn removal_ends() -> Instant {
+    Instant::now() + Duration::from(STORE_OPERATION_MAX)
+}
+
+/// Writes a text and a newline into a file that is not there yet.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(format!("{text}\n").as_bytes())?;
+    file.sync_all()
+}
+
 /// Returns `None` if what an operation was to find is not there.
 fn there<T>(outcome: Result<T, PlaceError>) -> Result<Option<T>, PlaceError> {
     match outcome {
@@ -374,4 +398,55 @@ fn there<T>(outcome: Result<T, PlaceError>) -> Result<Option<T>, PlaceError> {
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {
     Ok(File::open(directory)?.sync_all()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "cluster 1 directory 1";
+
+    /// A store with the objects `x`, `d/x` and `d/e/x`.
+    fn store(place: &Path) -> Files {
+        for directory in [STORE_OWN_NAME, "d/e"] {
+            fs::create_dir_all(place.join(directory)).unwrap();
+        }
+        for key in ["x", "d/x", "d/e/x"] {
+            fs::write(place.join(key), b"value").unwrap();
+        }
+        let files = Files::new(place.to_owned());
+        files.put_owner(OWNER, |draft| fs::rename(draft, files.owner())).unwrap();
+        files
+    }
+
+    #[test]
+    fn removal_that_its_caller_does_not_wait_for_any_more_removes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let files = store(place.path());
+        let is_late = |removed: Result<(), StoreError>| {
+            let is_timeout = |error: &io::Error| error.kind() == ErrorKind::TimedOut;
+            let error = removed.unwrap_err();
+            matches!(&error, StoreError::Place(PlaceError::Io(error)) if is_timeout(error))
+        };
+        let over = Instant::now();
+        assert!(is_late(files.remove_until(OWNER, "x", over)));
+        assert!(is_late(files.remove_tree_until(OWNER, "d", over)));
+        for key in ["x", "d/x", "d/e/x"] {
+            assert!(place.path().join(key).exists(), "{key}");
+        }
+        files.remove_until(OWNER, "x", removal_ends()).unwrap();
+        files.remove_tree_until(OWNER, "d", removal_ends()).unwrap();
+        assert!(!place.path().join("x").exists() && !place.path().join("d").exists());
+    }
+
+    #[test]
+    fn draft_of_an_owner_is_removed_after_a_failure() {
+        let place = tempfile::tempdir().unwrap();
+        let files = store(place.path());
+        let failed = files.put_owner("another", |_| Err(ErrorKind::StorageFull.into()));
+        assert!(failed.unwrap_err().is_full());
+        let own = fs::read_dir(place.path().join(STORE_OWN_NAME)).unwrap();
+        let names: Vec<_> = own.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [OWNER_NAME]);
+    }
 }
