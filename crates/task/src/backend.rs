@@ -1,6 +1,8 @@
 //! Where checkpoints are stored: in Sanderling, in a directory, or in a bucket.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -233,6 +235,36 @@ impl TaskBackend {
         })
     }
 
+    /// Returns a range of an object's bytes, or as many of them as there are; `None` if there is
+    /// none of that name, which a directory is not.
+    ///
+    /// # Errors
+    /// The backend cannot be read.
+    pub(crate) async fn get_range(
+        &self,
+        name: &str,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, Failure> {
+        match self {
+            Self::Directory(root) => {
+                let path = root.join(name);
+                let place = path.clone();
+                let read = tokio::task::spawn_blocking(move || read_part(&place, &range)).await;
+                let read =
+                    read.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?;
+                read.map_err(|error| Failure::file(&path, error))
+            }
+            Self::Bucket(bucket) => bucket.get_range(name, range).await,
+            Self::Store { client, root, .. } => {
+                match read_object_part(client, &below(root, name)?, &range).await {
+                    Ok(found) => Ok(Some(found)),
+                    Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(None),
+                    Err(error) => Err(self.failed(&error)),
+                }
+            }
+        }
+    }
+
     /// Returns the names and lengths of the objects of a directory, or the names of directories
     /// at the root (`""`); nothing if it does not exist.
     pub(crate) async fn list(&self, directory: &str) -> Result<Vec<(String, u64)>, Failure> {
@@ -378,17 +410,30 @@ impl TaskBackend {
     }
 }
 
-/// Reads a file; `None` if there is none of that name. A pipe or a directory is none, and is not
-/// waited for. Of one that is longer than `bytes_max` its length is returned.
-fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Option<Result<Bytes, u64>>> {
+/// Opens a file; `None` if there is none of that name. A pipe or a directory is none, and is not
+/// waited for.
+fn open_file(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = match opened {
-        Ok(file) if file.metadata()?.is_file() => file,
-        Ok(_) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => Ok(file.metadata()?.is_file().then_some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads a range of a file's bytes, or as many of them as there are.
+fn read_part(path: &Path, range: &Range<u64>) -> io::Result<Option<Bytes>> {
+    let Some(mut file) = open_file(path)? else { return Ok(None) };
+    file.seek(SeekFrom::Start(range.start))?;
+    let mut bytes = Vec::new();
+    file.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes)?;
+    Ok(Some(bytes.into()))
+}
+
+/// Reads a file, which [`open_file`] opens. Of one that is longer than `bytes_max` its length is
+/// returned.
+fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Option<Result<Bytes, u64>>> {
+    let Some(file) = open_file(path)? else { return Ok(None) };
     let length = file.metadata()?.len();
     if length > bytes_max {
         return Ok(Some(Err(length)));
@@ -419,6 +464,29 @@ async fn read_object(
                 reads += 1
             }
             read => return read.map(Ok),
+        }
+    }
+}
+
+/// Reads a range of the bytes of an object of Sanderling, or as many of them as there are.
+async fn read_object_part(
+    client: &Client,
+    path: &StorePath,
+    range: &Range<u64>,
+) -> Result<Bytes, ClientError> {
+    let mut reads = 1;
+    loop {
+        let reader = client.open(path).await?;
+        let bytes = range.end.min(reader.bytes()).saturating_sub(range.start);
+        if bytes == 0 {
+            return Ok(Bytes::new());
+        }
+        match reader.read_range(range.start, bytes).await {
+            // Another object has the name by now.
+            Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
+                reads += 1
+            }
+            read => return read,
         }
     }
 }
@@ -472,7 +540,7 @@ fn write_whole(path: &Path, bytes: &[u8], absent: bool) -> io::Result<bool> {
                 Err(error)
             };
         }
-        std::fs::File::open(directory)?.sync_all()?;
+        File::open(directory)?.sync_all()?;
         Ok(true)
     };
     let written = write();
@@ -498,4 +566,23 @@ fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
     }
     found.sort();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn range_of_a_file_ends_with_the_file() {
+        let place = tempfile::tempdir().expect("a directory");
+        let backend = TaskBackend::Directory(place.path().to_owned());
+        backend.make(&["packs"]).await.expect("made");
+        assert!(backend.put_absent("packs/a", b"0123456789".to_vec()).await.expect("put"));
+        let read = async |name: &str, range| backend.get_range(name, range).await.expect("read");
+        assert_eq!(read("packs/a", 2..5).await.as_deref(), Some(&b"234"[..]));
+        assert_eq!(read("packs/a", 8..20).await.as_deref(), Some(&b"89"[..]));
+        assert_eq!(read("packs/a", 10..20).await.as_deref(), Some(&b""[..]));
+        assert_eq!(read("packs/b", 0..1).await, None);
+        assert_eq!(read("packs", 0..1).await, None, "a directory is no object");
+    }
 }

@@ -1,6 +1,7 @@
 //! Checkpoints in an S3 bucket.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,6 +142,29 @@ impl TaskBucket {
         }
     }
 
+    /// Returns a range of an object's bytes, or as many of them as there are; `None` if there is
+    /// none of that name.
+    ///
+    /// # Errors
+    /// The bucket cannot be read.
+    pub(crate) async fn get_range(
+        &self,
+        name: &str,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, Failure> {
+        let place = self.place(name);
+        let error = match self.store.get_range(&place, range.clone()).await {
+            Ok(found) => return Ok(Some(found)),
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => error,
+        };
+        // A store refuses a range that begins where the object has ended.
+        match self.store.head(&place).await {
+            Ok(found) if found.size <= range.start => Ok(Some(Bytes::new())),
+            _ => Err(unusable(&self.url, &error)),
+        }
+    }
+
     /// Returns the names and lengths of objects below a directory, or the names of directories if
     /// it is the root.
     ///
@@ -192,7 +216,22 @@ fn unusable(url: &str, error: &dyn fmt::Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use object_store::memory::InMemory;
+
     use super::*;
+
+    #[tokio::test]
+    async fn range_of_an_object_ends_with_the_object() {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let (root, url) = (Path::from("tasks"), "s3://bucket/tasks".to_owned());
+        let bucket = TaskBucket { store, root, url };
+        assert!(bucket.put_absent("packs/a", b"0123456789".to_vec()).await.expect("put"));
+        let read = async |name: &str, range| bucket.get_range(name, range).await.expect("read");
+        assert_eq!(read("packs/a", 2..5).await.as_deref(), Some(&b"234"[..]));
+        assert_eq!(read("packs/a", 8..20).await.as_deref(), Some(&b"89"[..]));
+        assert_eq!(read("packs/a", 10..20).await.as_deref(), Some(&b""[..]));
+        assert_eq!(read("packs/b", 0..1).await, None);
+    }
 
     #[test]
     fn urls_name_a_bucket() {

@@ -3,30 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
-    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, SEAL_BYTES,
-    StoredChunk, removal_plan, sparse_packs, unnamed_packs,
+    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, held_pack_bytes,
+    removal_plan, sparse_packs, unnamed_packs,
 };
 use sanderling_protocol::Instant;
+use sanderling_transport::available_bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant as Moment;
 
 use crate::backend::{TaskBackend, number_of};
 use crate::driver::{CapturedState, ReadState};
 use crate::dump_policy::DumpPolicy;
+use crate::generation_reader::{GenerationReader, PackSource};
 use crate::lock::TaskLock;
-use crate::pack_cache::PackCache;
-use crate::pack_writer::{PackCost, PackWriter, expanded};
+use crate::pack_writer::{PackCost, PackWriter};
 use crate::seal::{SEALED_MANIFEST_BYTES_MAX, SealError, TaskKey};
 use crate::state::Unpacking;
 use crate::task_failure::TaskFailure;
 
-/// Full packs that wait for the backend. A process that is dumped is frozen until the last of its
-/// pages is in a pack; more packs would shorten that on a slow backend, and take 32 MiB each.
+/// Full packs that wait for the backend. A process that is dumped is frozen until its images were
+/// read, and those wait in memory to be packed. If that memory is full, more packs would shorten
+/// the freeze on a slow backend, and take 32 MiB each.
 const PACKS_WAITING_MAX: usize = 4;
 
 /// The same for the baseline, whose dumps go straight to the backend.
@@ -183,73 +187,19 @@ impl Generations {
         manifest: &CheckpointManifest,
         each: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.read_range(manifest, 0..manifest.stream_bytes, &PackCache::default(), each).await
+        let whole = 0..manifest.stream_bytes;
+        let reader = self.reader(manifest, std::iter::once(whole.clone()));
+        reader.read_range(manifest, whole, each).await
     }
 
-    /// Reads a range of a generation's stream, and verifies each chunk of it. Reads of one
-    /// generation share their packs.
-    ///
-    /// # Errors
-    /// As [`Generations::read`].
-    pub(crate) async fn read_range(
+    /// Returns a reader of these ranges of a generation's stream, each of which is read once.
+    pub(crate) fn reader(
         &self,
         manifest: &CheckpointManifest,
-        range: Range<u64>,
-        packs: &PackCache,
-        mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let chunk_bytes = CHUNK_BYTES as u64;
-        let positions = range.start / chunk_bytes..range.end.div_ceil(chunk_bytes);
-        let first = manifest.chunks.partition_point(|it| u64::from(it.position) < positions.start);
-        let mut chunks = manifest.chunks[first..].iter().peekable();
-        for position in positions {
-            let start = position * chunk_bytes;
-            let length = (manifest.stream_bytes - start).min(chunk_bytes);
-            let mut whole = vec![0; length as usize];
-            if let Some(chunk) = chunks.next_if(|it| u64::from(it.position) == position) {
-                self.open_chunk(manifest, chunk, packs, &mut whole).await?;
-            }
-            let from = range.start.saturating_sub(start);
-            let to = length.min(range.end - start);
-            each(&whole[from as usize..to as usize])?;
-        }
-        Ok(())
-    }
-
-    /// Writes the content of one chunk over zeros.
-    async fn open_chunk(
-        &self,
-        manifest: &CheckpointManifest,
-        chunk: &StoredChunk,
-        packs: &PackCache,
-        whole: &mut [u8],
-    ) -> Result<(), Failure> {
-        let (number, position) = (manifest.generation, chunk.position);
-        let ManifestPack { id, bytes } = manifest.packs[chunk.pack as usize];
-        let fetched = async {
-            match self.backend.get_within(&pack_name(id), bytes).await {
-                Ok(Some(pack)) => Ok(pack),
-                Ok(None) => Err(self.bad(number, format_args!("its pack {id} is missing"))),
-                Err(failure) if TaskFailure::TooLong.is(&failure) => {
-                    Err(self.bad(number, failure.cause))
-                }
-                Err(failure) => Err(failure),
-            }
-        };
-        let pack = packs.get(chunk.pack, fetched).await?;
-        let from = chunk.offset as usize;
-        let sealed = pack.get(from..from + chunk.content.stored as usize + SEAL_BYTES);
-        let cipher = self.key.pack_cipher(id);
-        let content = sealed
-            .and_then(|sealed| cipher.open(u64::from(chunk.offset), &chunk.name.0, sealed))
-            .and_then(|stored| expanded(stored, chunk.content))
-            .filter(|content| self.key.chunk_key().name(content) == chunk.name)
-            .filter(|content| content.len() <= whole.len());
-        let damaged =
-            || self.bad(number, format_args!("its chunk {position} in pack {id} is damaged"));
-        let content = content.ok_or_else(damaged)?;
-        whole[..content.len()].copy_from_slice(&content);
-        Ok(())
+        ranges: impl Iterator<Item = Range<u64>>,
+    ) -> Arc<GenerationReader<TaskBackend>> {
+        let held_bytes_max = held_pack_bytes(available_bytes());
+        GenerationReader::new(self.backend.clone(), &self.key, manifest, ranges, held_bytes_max)
     }
 
     /// Unpacks a generation into a state directory.
@@ -439,8 +389,17 @@ impl Generations {
     }
 
     fn refused(&self, means: TaskFailure, number: u64, why: impl std::fmt::Display) -> Failure {
-        let cause = format!("generation {number} of {} is refused: {why}", self.task);
-        means.failure(Exit::Partial, cause)
+        means.of_generation(&self.task, number, why)
+    }
+}
+
+impl PackSource for TaskBackend {
+    async fn whole(&self, pack: ManifestPack) -> Result<Option<Bytes>, Failure> {
+        self.get_within(&pack_name(pack.id), pack.bytes).await
+    }
+
+    async fn range(&self, pack: PackId, range: Range<u64>) -> Result<Option<Bytes>, Failure> {
+        self.get_range(&pack_name(pack), range).await
     }
 }
 

@@ -13,19 +13,19 @@ use sanderling_core::checkpoint::{CHUNK_BYTES, CheckpointManifest, EntryKind, St
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::backend::TaskBackend;
 use crate::criu::StopServing;
+use crate::generation_reader::GenerationReader;
 use crate::generations::Generations;
 use crate::image_stream::{ImageRequestError, serve};
-use crate::pack_cache::PackCache;
 use crate::task_failure::TaskFailure;
 
 /// The images of one generation.
 #[derive(Clone)]
 pub(crate) struct ImageServer {
-    generations: Generations,
+    reader: Arc<GenerationReader<TaskBackend>>,
     manifest: Arc<CheckpointManifest>,
     images: Arc<BTreeMap<String, Range<u64>>>,
-    packs: Arc<PackCache>,
 }
 
 impl ImageServer {
@@ -38,11 +38,10 @@ impl ImageServer {
         manifest: &CheckpointManifest,
     ) -> Result<Self, Failure> {
         let number = manifest.generation;
-        let bad = |why: String| {
-            let cause = format!("generation {number} of {} is refused: {why}", manifest.task);
-            TaskFailure::BadGeneration.failure(Exit::Partial, cause)
-        };
-        let (mut head, packs) = (Vec::new(), Arc::<PackCache>::default());
+        let bad =
+            |why: String| TaskFailure::BadGeneration.of_generation(&manifest.task, number, why);
+        // The index is a small part of its pack.
+        let (mut head, index) = (Vec::new(), generations.reader(manifest, std::iter::empty()));
         let mut end = manifest.stream_bytes.min(CHUNK_BYTES as u64);
         loop {
             let read = head.len() as u64..end;
@@ -50,7 +49,7 @@ impl ImageServer {
                 head.extend_from_slice(bytes);
                 Ok(())
             };
-            generations.read_range(manifest, read, &packs, push).await?;
+            index.read_range(manifest, read, push).await?;
             let bytes = StateLayout::head_bytes(&head).map_err(|error| bad(error.to_string()))?;
             let bytes = bytes.unwrap_or(usize::MAX) as u64;
             if bytes <= end {
@@ -68,9 +67,10 @@ impl ImageServer {
             let name = String::from_utf8_lossy(&entry.name).into_owned();
             Some((name, *start..start + bytes))
         };
-        let images = layout.files.iter().filter_map(image).collect();
-        let (generations, manifest) = (generations.clone(), Arc::new(manifest.clone()));
-        Ok(Self { generations, manifest, images: Arc::new(images), packs })
+        let images: BTreeMap<String, Range<u64>> = layout.files.iter().filter_map(image).collect();
+        // CRIU reads each image once.
+        let reader = generations.reader(manifest, images.values().cloned());
+        Ok(Self { reader, manifest: Arc::new(manifest.clone()), images: Arc::new(images) })
     }
 
     /// Serves images until the returned sender is dropped. The receiver gets what was wrong with
@@ -90,7 +90,7 @@ impl ImageServer {
             let range = served.images[name].clone();
             // CRIU that has failed breaks the pipe; its own error counts then.
             let push = |bytes: &[u8]| pipe.write_all(bytes).map_err(|_| broken_pipe());
-            let read = served.generations.read_range(&served.manifest, range, &served.packs, push);
+            let read = served.reader.read_range(&served.manifest, range, push);
             if let Err(failure) = runtime.block_on(read)
                 && !TaskFailure::BrokenPipe.is(&failure)
                 && let Ok(mut first) = noted.lock()

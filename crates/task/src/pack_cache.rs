@@ -1,78 +1,162 @@
 //! The packs of a generation that its readers share.
 
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use sanderling_cli_common::failure::Failure;
+use sanderling_core::checkpoint::{ManifestPack, SEAL_BYTES, StoredChunk};
 use tokio::sync::OnceCell;
 
-/// Packs that are kept in memory while a generation is read: 32 MiB each.
-const PACKS_MAX: usize = 4;
+/// A pack is fetched whole only while at least this part of it is still to be read: of a small part
+/// the ranges take less time than the rest. Chosen, not measured.
+const WHOLE_PART: u64 = 4;
 
-/// The packs of one generation that were used last, by their numbers in its manifest. CRIU reads
-/// many images, most of them a few KiB of one pack.
-#[derive(Default)]
-pub(crate) struct PackCache(Mutex<Vec<(u32, Arc<OnceCell<Bytes>>)>>);
+/// A pack that is held, once it was fetched. A reader that requires it meanwhile waits for the same
+/// fetch, and fetches it itself if that has failed.
+pub(crate) type PackSlot = Arc<OnceCell<Bytes>>;
+
+/// The packs that are held while a generation is read, by their numbers in its manifest. A pack is
+/// held until the last of its chunks was read. None is dropped for another one: readers of a
+/// generation whose chunks are spread over many packs would fetch a pack for nearly each chunk.
+pub(crate) struct PackCache {
+    /// Bytes of each pack.
+    pack_bytes: Vec<u64>,
+    /// Bytes of all packs that may be held.
+    bytes_max: u64,
+    held: Mutex<HeldPacks>,
+}
+
+struct HeldPacks {
+    /// Bytes of each pack that the planned reads have still to read.
+    unread: Vec<u64>,
+    slots: BTreeMap<u32, PackSlot>,
+    /// Bytes of the packs that are held or are being fetched.
+    bytes: u64,
+}
 
 impl PackCache {
-    /// Returns a pack, which is fetched if it is not here. A reader that requires it meanwhile
-    /// waits for the same fetch.
-    ///
-    /// # Errors
-    /// The fetch failed; the next reader tries again.
-    pub(crate) async fn get(
-        &self,
-        number: u32,
-        fetched: impl Future<Output = Result<Bytes, Failure>>,
-    ) -> Result<Bytes, Failure> {
-        self.slot(number).get_or_try_init(|| fetched).await.cloned()
+    /// Makes a cache of up to so many bytes for reads of these chunks. A chunk that several reads
+    /// share is given once for each.
+    pub(crate) fn new<'a>(
+        packs: &[ManifestPack],
+        planned: impl Iterator<Item = &'a StoredChunk>,
+        bytes_max: u64,
+    ) -> Self {
+        let pack_bytes: Vec<u64> = packs.iter().map(|pack| pack.bytes).collect();
+        let mut unread = vec![0; packs.len()];
+        for chunk in planned {
+            unread[chunk.pack as usize] += sealed_bytes(chunk);
+        }
+        let held = HeldPacks { unread, slots: BTreeMap::new(), bytes: 0 };
+        Self { pack_bytes, bytes_max, held: Mutex::new(held) }
     }
 
-    /// Returns the slot of a pack, which is the newest from now on.
-    fn slot(&self, number: u32) -> Arc<OnceCell<Bytes>> {
-        // A reader that panicked has changed nothing by halves.
-        let mut slots = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let at = slots.iter().position(|(other, _)| *other == number);
-        let slot = at.map(|at| slots.remove(at)).unwrap_or_else(|| (number, Arc::default()));
-        let cell = Arc::clone(&slot.1);
-        slots.insert(0, slot);
-        slots.truncate(PACKS_MAX);
-        cell
+    /// Returns the slot of a pack that is held from now on; `None` if there is no room for it, or
+    /// if little of it is still to be read, so that its chunks are to be read by their ranges.
+    pub(crate) fn slot(&self, number: u32) -> Option<PackSlot> {
+        let mut held = self.held();
+        match held.slots.get(&number) {
+            Some(slot) => Some(Arc::clone(slot)),
+            None => self.admit(&mut held, number, self.bytes_max),
+        }
     }
+
+    /// Returns the slot of a pack that is required later, if it is held only from now on. Such
+    /// packs take half of the room: the rest is for those that are required now.
+    pub(crate) fn slot_ahead(&self, number: u32) -> Option<PackSlot> {
+        let mut held = self.held();
+        match held.slots.contains_key(&number) {
+            true => None,
+            false => self.admit(&mut held, number, self.bytes_max / 2),
+        }
+    }
+
+    /// Notes that a planned read has read a chunk. With its last chunk a pack is dropped. A
+    /// read that was not planned is harmless: later ones may have to read ranges.
+    pub(crate) fn note_read(&self, chunk: &StoredChunk) {
+        let mut held = self.held();
+        let unread = &mut held.unread[chunk.pack as usize];
+        *unread = unread.saturating_sub(sealed_bytes(chunk));
+        if *unread == 0 && held.slots.remove(&chunk.pack).is_some() {
+            held.bytes -= self.pack_bytes[chunk.pack as usize];
+        }
+    }
+
+    fn admit(&self, held: &mut HeldPacks, number: u32, bytes_max: u64) -> Option<PackSlot> {
+        let bytes = self.pack_bytes[number as usize];
+        let is_worth_it = held.unread[number as usize].saturating_mul(WHOLE_PART) >= bytes;
+        if !is_worth_it || bytes > bytes_max.saturating_sub(held.bytes) {
+            return None;
+        }
+        held.bytes += bytes;
+        let slot = PackSlot::default();
+        held.slots.insert(number, Arc::clone(&slot));
+        Some(slot)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HeldPacks> {
+        // A reader that panicked has changed nothing by halves.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns how many bytes a chunk has in its pack.
+pub(crate) fn sealed_bytes(chunk: &StoredChunk) -> u64 {
+    u64::from(chunk.content.stored) + SEAL_BYTES as u64
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
-    use sanderling_cli_common::failure::{Exit, FailureKind};
+    use sanderling_core::checkpoint::{ChunkCodec, ChunkName, PackId, StoredContent};
 
     use super::*;
 
-    #[tokio::test]
-    async fn packs_that_were_used_last_are_fetched_once() {
-        let (cache, fetches) = (PackCache::default(), Cell::new(0));
-        let fetch = async || {
-            fetches.set(fetches.get() + 1);
-            tokio::task::yield_now().await;
-            Ok(Bytes::from_static(b"pack"))
-        };
-        let (one, other) = tokio::join!(cache.get(0, fetch()), cache.get(0, fetch()));
-        assert!(one.is_ok() && other.is_ok());
-        assert_eq!(fetches.get(), 1, "the second reader waits for the first one");
-        for number in [1, 2, 0, 3, 4, 0] {
-            cache.get(number, fetch()).await.expect("fetched");
-        }
-        assert_eq!(fetches.get(), 5, "the pack that is used again and again stays");
-        cache.get(1, fetch()).await.expect("fetched");
-        assert_eq!(fetches.get(), 6, "the one that was not used is gone");
+    /// Bytes of the content of a chunk that has 1,000 in its pack.
+    const CONTENT_BYTES: u32 = 1000 - SEAL_BYTES as u32;
+
+    fn packs(number: u8, bytes: u64) -> Vec<ManifestPack> {
+        (0..number).map(|id| ManifestPack { id: PackId([id; 32]), bytes }).collect()
     }
 
-    #[tokio::test]
-    async fn failed_fetch_is_repeated() {
-        let cache = PackCache::default();
-        let failed = async { Err(Failure::new(Exit::Failure, FailureKind::TaskBackend, "away")) };
-        assert!(cache.get(0, failed).await.is_err());
-        assert!(cache.get(0, async { Ok(Bytes::from_static(b"pack")) }).await.is_ok());
+    fn chunk(pack: u32, offset: u32) -> StoredChunk {
+        let (bytes, codec) = (CONTENT_BYTES, ChunkCodec::Plain);
+        let content = StoredContent { bytes, stored: bytes, codec };
+        StoredChunk { position: offset / 1000, name: ChunkName([0; 32]), pack, offset, content }
+    }
+
+    #[test]
+    fn pack_is_held_until_its_last_chunk_was_read() {
+        let chunks = [0, 1, 2].map(|number| chunk(number / 2, number * 1000));
+        let cache = PackCache::new(&packs(2, 2000), chunks.iter(), 2000);
+        let slot = cache.slot(0).expect("there is room");
+        assert!(Arc::ptr_eq(&slot, &cache.slot(0).expect("it is held")));
+        cache.note_read(&chunks[0]);
+        assert!(cache.slot(1).is_none(), "no pack is dropped for another one");
+        assert!(Arc::ptr_eq(&slot, &cache.slot(0).expect("it is held")));
+        cache.note_read(&chunks[1]);
+        assert_eq!(Arc::strong_count(&slot), 1, "the cache has dropped it");
+        assert!(cache.slot(0).is_none(), "nothing of it is still to be read");
+        assert!(cache.slot(1).is_some(), "there is room for the next");
+        cache.note_read(&chunks[1]);
+        assert!(cache.slot(1).is_some(), "a read that was not planned changes no other pack");
+    }
+
+    #[test]
+    fn pack_of_which_little_is_still_to_be_read_is_not_held() {
+        let chunks = [0, 1].map(|number| chunk(0, number * 1000));
+        let cache = |bytes| PackCache::new(&packs(1, bytes), chunks.iter(), 1 << 20);
+        assert!(cache(8000).slot(0).is_some());
+        assert!(cache(8001).slot(0).is_none());
+    }
+
+    #[test]
+    fn packs_that_are_required_later_take_half_of_the_room() {
+        let chunks = [0, 1, 2, 3].map(|number| chunk(number, 0));
+        let cache = PackCache::new(&packs(4, 1000), chunks.iter(), 3000);
+        assert!(cache.slot_ahead(0).is_some());
+        assert!(cache.slot_ahead(0).is_none(), "it is held already");
+        assert!(cache.slot_ahead(1).is_none());
+        assert!(cache.slot(1).is_some() && cache.slot(2).is_some());
+        assert!(cache.slot(3).is_none());
     }
 }

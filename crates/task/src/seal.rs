@@ -233,12 +233,16 @@ impl PackCipher {
         pack.extend_from_slice(tag.expect("a chunk is short").as_ref());
     }
 
-    /// Opens the chunk that begins at a place; `None` if it is not what was sealed there.
-    pub(crate) fn open(&self, start: u64, name: &[u8; 32], sealed: &[u8]) -> Option<Vec<u8>> {
-        let mut body = sealed.to_vec();
-        let bytes = self.0.open_in_place(nonce(start), Aad::from(name), &mut body).ok()?.len();
-        body.truncate(bytes);
-        Some(body)
+    /// Opens the chunk that begins at a place over its sealed bytes; `None` if it is not what was
+    /// sealed there.
+    pub(crate) fn open<'a>(
+        &self,
+        start: u64,
+        name: &[u8; 32],
+        sealed: &'a mut [u8],
+    ) -> Option<&'a [u8]> {
+        let content: &[u8] = self.0.open_in_place(nonce(start), Aad::from(name), sealed).ok()?;
+        Some(content)
     }
 }
 
@@ -288,11 +292,11 @@ mod tests {
         let mut pack = Vec::new();
         cipher.append(&mut pack, &[1; 32], b"one");
         cipher.append(&mut pack, &[2; 32], b"two");
-        assert_eq!(cipher.open(19, &[2; 32], &pack[19..]).as_deref(), Some(&b"two"[..]));
-        assert_eq!(cipher.open(0, &[2; 32], &pack[19..]), None);
-        assert_eq!(cipher.open(19, &[1; 32], &pack[19..]), None);
+        assert_eq!(cipher.open(19, &[2; 32], &mut pack.clone()[19..]), Some(&b"two"[..]));
+        assert_eq!(cipher.open(0, &[2; 32], &mut pack.clone()[19..]), None);
+        assert_eq!(cipher.open(19, &[1; 32], &mut pack.clone()[19..]), None);
         let other = TaskKey([1; 32]).pack_cipher(PackId([3; 32]));
-        assert_eq!(other.open(0, &[1; 32], &pack[..19]), None);
+        assert_eq!(other.open(0, &[1; 32], &mut pack.clone()[..19]), None);
     }
 
     #[test]

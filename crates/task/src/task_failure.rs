@@ -21,7 +21,7 @@ pub(crate) enum TaskFailure {
     BagDamaged,
     /// The bag was removed, or another one has its name.
     BagGone,
-    /// A file changed while it was read: it can be read again.
+    /// A state changed while it was read: it can be read again.
     StateChanged,
     /// CRIU has closed a pipe: its own error counts.
     BrokenPipe,
@@ -61,6 +61,12 @@ impl TaskFailure {
     /// Makes a failure with this meaning from its cause.
     pub(crate) fn failure(self, exit: Exit, cause: impl Display) -> Failure {
         Failure::new(exit, self.kind(), cause)
+    }
+
+    /// Makes the failure of a generation that is refused from what is wrong with it.
+    pub(crate) fn of_generation(self, task: &str, generation: u64, why: impl Display) -> Failure {
+        let cause = format!("generation {generation} of {task} is refused: {why}");
+        self.failure(Exit::Partial, cause)
     }
 
     /// Returns whether a failure has this meaning.

@@ -15,5 +15,6 @@ mod paused;
 mod removals;
 mod runs;
 mod shared_state;
+mod sparse;
 mod state;
 mod two_runners;
