@@ -3,13 +3,14 @@
 
 mod cluster;
 
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Ran, SOON, Server, Shape, run, sanderling, until};
+use cluster::tasks::library;
+use cluster::{Cluster, Ran, SOON, Server, Shape, program_at, run, sanderling, until};
 use sanderling_transport::available_bytes;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -33,6 +34,8 @@ elif what == "memory":
     held = [os.urandom(1 << 20) for _ in range(48)]
 elif what == "large":
     held = [os.urandom(1 << 20) for _ in range(256)]
+elif what == "larger":
+    held = [os.urandom(1 << 20) for _ in range(640)]
 log = open(os.path.join(here, "log"), "a")
 count = total = 0
 while not os.path.exists(os.path.join(here, "stop")):
@@ -194,8 +197,8 @@ fn killed_process_goes_on_from_the_number_in_its_memory() {
     assert!(row["added_bytes"].as_u64().expect("bytes") < 24 << 20, "{document}");
 }
 
-/// A task with 256 MiB whose store is behind a gateway, and a runner that takes no checkpoint
-/// before a notice.
+/// A task with 256 MiB or more whose store is behind a gateway, and a runner that takes no
+/// checkpoint before a notice.
 struct AwayStore {
     place: Place,
     runner: Runner,
@@ -206,6 +209,11 @@ struct AwayStore {
 impl AwayStore {
     /// Starts them; `None` where CRIU cannot be used or memory is short.
     fn start(test: &str, flags: &[&str]) -> Option<Self> {
+        Self::start_by(sanderling(), test, "large", flags)
+    }
+
+    /// The same with another task, by a command that becomes the program.
+    fn start_by(mut command: Command, test: &str, what: &str, flags: &[&str]) -> Option<Self> {
         let place = Place::new(test)?;
         if available_bytes().is_some_and(|bytes| bytes < 4 << 30) {
             eprintln!("SKIPPED {test}: less than 4 GiB of memory are available");
@@ -219,13 +227,12 @@ impl AwayStore {
         let gateway = cluster.serve("gateway", &[&words[..], &["--http", "none"]].concat());
         std::fs::create_dir(place.path("temporary")).expect("made");
         let notices = format!("file:{}", place.path("notice").display());
-        let mut command = sanderling();
         command.args(["task", "run", "--backend", "s3://checkpoints/task", "--name", "count"]);
         command.args(["--driver", "criu", "--interval", "1h", "--key"]).arg(place.path("key"));
         command.args(["--on-notice", "--notice-source", &notices]).args(flags);
         command.arg("--criu").arg(&place.criu).arg("--record").arg(place.path("record"));
         command.arg("--").arg("python3").arg(place.path("counter.py"));
-        command.arg(place.directory.path()).arg("large");
+        command.arg(place.directory.path()).arg(what);
         command.env("TMPDIR", place.path("temporary"));
         command.env("AWS_ENDPOINT_URL", format!("http://{}", gateway.address));
         command.env("AWS_REGION", "us-east-1").env("AWS_ACCESS_KEY_ID", "sanderling");
@@ -320,6 +327,110 @@ fn task_whose_images_may_not_wait_stands_still() {
     }
 }
 
+/// Where control groups are mounted, with the file that bounds the memory of one and the file that
+/// has what it uses: those of the second version and those of the first.
+const GROUPS: [(&str, &str, &str); 2] = [
+    ("/sys/fs/cgroup", "memory.max", "memory.current"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+];
+
+/// A control group whose processes may have so many bytes of memory. It is removed in the end.
+struct MemoryGroup {
+    path: PathBuf,
+    bytes: u64,
+    used: &'static str,
+}
+
+impl MemoryGroup {
+    /// Makes one; `None` where none can be made.
+    fn of(test: &str, bytes: u64) -> Option<Self> {
+        let mut reasons = Vec::new();
+        for (mounted, limit, used) in GROUPS {
+            match Self::below(LocalPath::new(mounted), limit, used, bytes) {
+                Ok(group) => return Some(group),
+                Err(error) => reasons.push(format!("{mounted}: {error}")),
+            }
+        }
+        let why = reasons.join("; ");
+        eprintln!("SKIPPED {test}: no control group that bounds memory can be made: {why}");
+        None
+    }
+
+    fn below(mounted: &LocalPath, limit: &str, used: &'static str, bytes: u64) -> io::Result<Self> {
+        // A directory that is no control group does not have this file.
+        std::fs::metadata(mounted.join("cgroup.procs"))?;
+        let path = mounted.join(format!("sanderling-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        let group = Self { path, bytes, used };
+        // The file is there if groups below that one may bound memory.
+        let mut file = std::fs::OpenOptions::new().write(true).open(group.path.join(limit))?;
+        file.write_all(bytes.to_string().as_bytes())?;
+        Ok(group)
+    }
+
+    /// Returns the command that becomes the program, in this group.
+    fn sanderling(&self) -> Command {
+        let mut command = program_at(LocalPath::new("sh"));
+        command.args(["-c", r#"echo $$ > "$0" && exec "$@""#]).arg(self.path.join("cgroup.procs"));
+        command.arg(env!("CARGO_BIN_EXE_sanderling"));
+        command
+    }
+
+    /// Returns how many bytes it has left, if it kept what its page cache takes.
+    fn left(&self) -> u64 {
+        let used = std::fs::read_to_string(self.path.join(self.used)).expect("readable");
+        self.bytes.saturating_sub(used.trim().parse().expect("a number"))
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Processes that were killed may not have left it yet.
+        let limit = Instant::now() + SOON;
+        while std::fs::remove_dir(&self.path).is_err() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Of a machine with much memory, the group of the runner and its task has 1,280 MiB, of which the
+/// task takes more than half: a quarter of the rest is much less than its images. Packs of 32 MiB
+/// wait for the store beside them, 4 and those under way.
+#[test]
+fn images_that_wait_take_a_quarter_of_what_the_control_group_has_left() {
+    let test = "images_that_wait_take_a_quarter";
+    let Some(group) = MemoryGroup::of(test, 1280 << 20) else { return };
+    let Some(mut store) = AwayStore::start_by(group.sanderling(), test, "larger", &[]) else {
+        return;
+    };
+    until("the counter counts", SOON, || {
+        assert!(!store.runner.has_ended(), "{}", store.place.text("runner.log"));
+        (!store.place.numbers().is_empty()).then_some(())
+    });
+    let quarter = group.left() / 4;
+    store.dump_without_store();
+    let status = format!("/proc/{}/status", store.runner.0.id());
+    let held = || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kibibytes.map_or(0, |kibibytes| kibibytes << 10)
+    };
+    // The runner has as much memory for two seconds, to 1 MiB, while the task stands still.
+    let mut seen = (0, 0, Instant::now());
+    until("the runner takes no more images", SOON, || {
+        assert!(!store.runner.has_ended(), "{}", store.place.text("runner.log"));
+        assert!(store.is_under_way(), "all was taken: {}", store.place.text("runner.log"));
+        let (count, bytes) = (store.place.numbers().len(), held());
+        if count != seen.0 || bytes.abs_diff(seen.1) > 1 << 20 {
+            seen = (count, bytes, Instant::now());
+        }
+        (seen.2.elapsed() > Duration::from_secs(2)).then_some(())
+    });
+    let beside = seen.1.saturating_sub(quarter) >> 20;
+    assert!((128..=320).contains(&beside), "{} MiB, {} MiB", seen.1 >> 20, quarter >> 20);
+}
+
 #[test]
 fn process_that_computes_without_a_pause_is_restored_as_it_was() {
     // One that goes on before all of its pages are read changes its own checkpoint, its stack above
@@ -412,6 +523,46 @@ fn damaged_generation_of_criu_is_refused_for_the_one_before() {
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.stderr.contains("is refused: its chunk"), "{ran}");
     assert!(ran.stderr.contains("restored generation"), "{ran}");
+}
+
+/// The packs can be listed, and not be read: from the start, and from when CRIU runs.
+#[test]
+fn backend_that_fails_during_a_restore_costs_no_generation() {
+    let Some(place) = Place::new("backend_that_fails_during_a_restore") else { return };
+    let Some(library) = library(place.directory.path(), include_str!("task/fail_reads.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    place.publish("memory", &[], 1);
+    let entries = std::fs::read_dir(place.path("backend/count/generations")).expect("listed");
+    assert!(entries.count() >= 2, "an older one could be restored");
+    let newest = place.newest().expect("published");
+    let (condition, criu) = (place.path("fails"), place.path("criu"));
+    let (fails, real) = (condition.display(), place.criu.display());
+    // CRIU may come with a C library of its own.
+    let script = format!(
+        "#!/bin/sh\nunset LD_PRELOAD\n\
+         [ \"$1\" = restore ] && : >'{fails}'\nexec '{real}' \"$@\"\n"
+    );
+    std::fs::write(&criu, script).expect("written");
+    std::fs::set_permissions(&criu, std::fs::Permissions::from_mode(0o755)).expect("set");
+    for fails_at_once in [true, false] {
+        if fails_at_once {
+            std::fs::write(&condition, "").expect("written");
+        }
+        let mut runner = place.runner_with("criu", &criu, "memory", &[]);
+        runner.env("LD_PRELOAD", &library).env("FAIL_IF", &condition);
+        let ran = run(runner.env("FAIL_BELOW", "/count/packs/"));
+        let failed = "Input/output error";
+        assert!(ran.code == 1 && ran.stderr.contains(failed), "{fails_at_once}: {ran}");
+        assert!(ran.stderr.contains("/backend/count/packs/"), "it names what failed: {ran}");
+        assert!(!ran.stderr.contains("restored generation"), "{fails_at_once}: {ran}");
+        assert!(!ran.stderr.contains("is refused"), "no generation is bad: {ran}");
+        std::fs::remove_file(&condition).expect("it was made");
+    }
+    std::fs::write(place.path("stop"), "").expect("written");
+    let ran = run(&mut place.runner("memory", &[]));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(ran.stderr.contains(&format!("restored generation {newest}\n")), "{ran}");
 }
 
 #[test]

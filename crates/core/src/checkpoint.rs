@@ -36,7 +36,10 @@ pub use driver::{
 };
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
-pub use images::{JoinedImages, StreamedImage, join_images, waiting_chunks};
+pub use images::{
+    JoinedImages, StreamedImage, held_pack_bytes, image_buffers, join_images, packs_image_now,
+    waiting_chunks,
+};
 pub use interval::{DumpTimes, young_daly};
 pub use lock::{LockRecord, LockView};
 pub use lock_observer::{BackendAnswers, LockObserver};

@@ -10,16 +10,17 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{
-    CheckpointManifest, CriuRecord, CriuVersion, DriverRecord, MachineView, waiting_chunks,
+    CheckpointManifest, CriuRecord, CriuVersion, DriverRecord, MachineView,
 };
-use sanderling_transport::available_bytes;
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use crate::cell::{CellHandle, CellReply, CellRequest};
 use crate::driver::{CapturedState, CheckpointDriver, ReadState, TaskHandle};
 use crate::dump_gate::DumpGate;
-use crate::generations::Generations;
+use crate::generations::{Generations, is_of_generation};
+use crate::image_queue::ImageQueue;
 use crate::image_server::ImageServer;
 use crate::image_stream::{CAPTURE_SOCKET, SERVE_SOCKET, receive};
 use crate::pack_writer::PackWriter;
@@ -61,7 +62,7 @@ pub(crate) struct CriuDump {
     listener: UnixListener,
     gate: Arc<DumpGate>,
     result: mpsc::Receiver<Result<ReadState, Failure>>,
-    image_memory: Option<u64>,
+    queue: ImageQueue,
 }
 
 /// A directory for CRIU's socket and log.
@@ -123,7 +124,8 @@ impl Criu {
     /// `Err` in the inner result if the generation is of no use.
     ///
     /// # Errors
-    /// CRIU failed although the generation is good, or the cell has ended.
+    /// The backend cannot be read, CRIU failed although the generation is good, or the cell has
+    /// ended: try this generation again, and not the one before it.
     pub(crate) async fn restore(
         &self,
         cell: &CellHandle,
@@ -133,7 +135,7 @@ impl Criu {
     ) -> Result<Result<(u32, [String; 2]), Failure>, Failure> {
         let server = match ImageServer::open(generations, manifest).await {
             Ok(server) => server,
-            Err(failure) => return Ok(Err(failure)),
+            Err(failure) => return of_reading(failure),
         };
         let directory = WorkDirectory::new()?;
         let listener = directory.listener(SERVE_SOCKET)?;
@@ -149,20 +151,24 @@ impl Criu {
             })
             .await;
         drop(stop);
-        let failed = failed.await.ok().flatten();
-        match (reply?, failed) {
-            (CellReply::Running { root, pipes }, None) => Ok(Ok((root, pipes))),
-            (_, Some(failure)) => Ok(Err(failure)),
-            (reply, None) => {
-                let code = if let CellReply::Criu { code } = reply { code } else { -1 };
-                let number = manifest.generation;
-                let why = directory.reason(code);
-                let log = directory.keep().join(LOG);
-                let cause = format!("CRIU cannot restore generation {number}: {why}");
-                Err(Failure::new(Exit::Failure, FailureKind::CriuRestore, cause)
-                    .next(format_args!("less {}", log.display())))
-            }
-        }
+        let (reply, failed) = (reply?, failed.await.ok().flatten());
+        let socket = match failed {
+            // The socket alone has failed: what CRIU reports counts.
+            Some(failure) if failure.kind == FailureKind::CriuRestore => Some(failure.cause),
+            Some(failure) => return of_reading(failure),
+            None => None,
+        };
+        let code = match reply {
+            CellReply::Running { root, pipes } => return Ok(Ok((root, pipes))),
+            CellReply::Criu { code } => code,
+            _ => -1,
+        };
+        let number = manifest.generation;
+        let why = directory.logged().or(socket).unwrap_or_else(|| ended_with(code));
+        let log = directory.keep().join(LOG);
+        let cause = format!("CRIU cannot restore generation {number}: {why}");
+        Err(Failure::new(Exit::Failure, FailureKind::CriuRestore, cause)
+            .next(format_args!("less {}", log.display())))
     }
 
     fn arguments(&self, verb: &str, directory: &Path, has_own_network: bool) -> Vec<String> {
@@ -202,6 +208,11 @@ impl CheckpointDriver for CriuDriver {
             let cause = format!("the task cannot be dumped: {first}{more}");
             return Err(Failure::new(Exit::Failure, FailureKind::CriuDump, cause));
         }
+        // Before `prepare`, at whose end the record of a dump begins to count the freeze.
+        let (task, requested) = (task.clone(), self.image_memory);
+        let made = spawn_blocking(move || ImageQueue::of_task(task.resident_bytes(), requested));
+        let bug = |error| Failure::caused(Exit::Failure, FailureKind::Bug, error);
+        let queue = made.await.map_err(bug)?;
         let prepared = prepare.await?;
         let directory = WorkDirectory::new()?;
         let listener = directory.listener(CAPTURE_SOCKET)?;
@@ -225,7 +236,9 @@ impl CheckpointDriver for CriuDriver {
                 Ok(CellReply::Criu { code: 0 }) => {
                     Ok(ReadState { driver: DriverRecord::Criu(record), free_at })
                 }
-                Ok(CellReply::Criu { code }) => Err(directory.reason(code)),
+                Ok(CellReply::Criu { code }) => {
+                    Err(directory.logged().unwrap_or_else(|| ended_with(code)))
+                }
                 Ok(_) => Err("the answer of the task's init was another".to_owned()),
                 Err(failure) => Err(failure.cause),
             };
@@ -237,8 +250,7 @@ impl CheckpointDriver for CriuDriver {
             // If CRIU has failed before it connected, the receiver still waits.
             let _ = UnixStream::connect(directory.path().join(CAPTURE_SOCKET));
         });
-        let dump = CriuDump { listener, gate, result, image_memory: self.image_memory };
-        Ok(Some((dump, prepared)))
+        Ok(Some((CriuDump { listener, gate, result, queue }, prepared)))
     }
 }
 
@@ -248,8 +260,7 @@ impl CapturedState for CriuDump {
             Failure::new(Exit::Failure, FailureKind::CriuDump, format!("no images: {why}"))
         };
         let (socket, _) = self.listener.accept().map_err(|error| failed(error.to_string()))?;
-        let waiting = waiting_chunks(available_bytes(), self.image_memory);
-        let received = receive(socket, &self.gate, writer, waiting);
+        let received = receive(socket, &self.gate, writer, self.queue);
         // Whatever has failed: CRIU is not to wait.
         self.gate.open();
         let ended = self.result.recv().map_err(|error| failed(error.to_string()));
@@ -277,10 +288,9 @@ impl WorkDirectory {
         UnixListener::bind(&path).map_err(|error| Failure::file(&path, error))
     }
 
-    /// Returns why CRIU has failed.
-    fn reason(&self, code: i32) -> String {
-        let log = std::fs::read_to_string(self.path().join(LOG)).unwrap_or_default();
-        errors_of(&log).unwrap_or_else(|| format!("it ended with exit code {code}"))
+    /// Returns why CRIU has failed, if it has logged that.
+    fn logged(&self) -> Option<String> {
+        errors_of(&std::fs::read_to_string(self.path().join(LOG)).unwrap_or_default())
     }
 
     /// Leaves the directory for a look at the log, and returns where it is. Only the last one is
@@ -313,6 +323,16 @@ fn record(
     CriuRecord { version, architecture, cpu_features, root, output_pipes, has_own_network }
 }
 
+/// Returns what a restore returns whose images could not be read: a generation before this one is
+/// taken only if this one is of no use, and not if the backend is away.
+fn of_reading<T>(failure: Failure) -> Result<Result<T, Failure>, Failure> {
+    if is_of_generation(&failure) { Ok(Err(failure)) } else { Err(failure) }
+}
+
+fn ended_with(code: i32) -> String {
+    format!("it ended with exit code {code}")
+}
+
 /// Returns the first error of a log of CRIU: what follows is caused by it.
 fn errors_of(log: &str) -> Option<String> {
     let error = |line: &str| {
@@ -329,6 +349,7 @@ pub(crate) type StopServing = oneshot::Sender<()>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task_failure::TaskFailure;
 
     #[test]
     fn first_error_of_a_log_counts() {
@@ -338,6 +359,25 @@ mod tests {
                    (00.3) Error (criu/cr-dump.c:1): Dumping FAILED.\n";
         assert_eq!(errors_of(log).as_deref(), Some("unix: External socket is used."));
         assert_eq!(errors_of("(00.1) Dumping finished successfully\n"), None);
+    }
+
+    #[test]
+    fn older_generation_is_taken_only_if_the_newer_one_is_of_no_use() {
+        let failure = |means: TaskFailure| means.failure(Exit::Failure, "why");
+        let is_older_taken = |failure: Failure| of_reading::<()>(failure).is_ok();
+        for means in [
+            TaskFailure::BadGeneration,
+            TaskFailure::DamagedGeneration,
+            TaskFailure::OtherKey,
+            TaskFailure::DataLost,
+        ] {
+            assert!(is_older_taken(failure(means)), "{means:?}");
+        }
+        assert!(!is_older_taken(failure(TaskFailure::LocalFile)));
+        for kind in [FailureKind::TaskBackend, FailureKind::Process, FailureKind::Bug] {
+            let failure = Failure::new(Exit::Failure, kind.clone(), "why");
+            assert!(!is_older_taken(failure), "{kind:?}");
+        }
     }
 
     #[test]

@@ -10,17 +10,19 @@ use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::pipe::fcntl_setpipe_size;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_core::checkpoint::{CHUNK_BYTES, StreamedImage, join_images};
+use sanderling_core::checkpoint::{StreamedImage, join_images};
 use thiserror::Error;
 
 use crate::dump_gate::DumpGate;
+use crate::image_queue::{ImagePiece, ImageQueue, ImageSender};
 use crate::pack_writer::PackWriter;
 
 /// The socket of a dump, in the directory of images.
@@ -75,11 +77,8 @@ pub(crate) enum ImageRequestError {
     Io(#[from] io::Error),
 }
 
-/// A piece of an image; a piece that is shorter than a chunk is its last.
-type ImagePiece = (String, io::Result<Vec<u8>>);
-
 /// Receives all images of a dump, until CRIU closes the socket, and stores them. The gate is opened
-/// when the last one was read; so many chunks may wait to be stored then.
+/// when the last one was read; what is in the queue then is stored after that.
 ///
 /// # Errors
 /// The connection or a pipe failed, or the dump was given up: what was received is of no use.
@@ -87,21 +86,22 @@ pub(crate) fn receive(
     socket: UnixStream,
     gate: &Arc<DumpGate>,
     writer: &mut PackWriter,
-    waiting: usize,
+    queue: ImageQueue,
 ) -> Result<(), Failure> {
-    let (sender, pieces) = mpsc::sync_channel::<ImagePiece>(waiting);
-    let gate = Arc::clone(gate);
+    let (sender, gate) = (queue.sender(), Arc::clone(gate));
     let accepting = std::thread::spawn(move || accept_images(socket, &gate, &sender));
     let mut images: BTreeMap<String, StreamedImage> = BTreeMap::new();
-    for (name, piece) in pieces {
-        let piece = piece.map_err(|error| broken(format_args!("{name}: {error}")))?;
+    while let Some((name, piece)) = queue.take().map_err(broken)? {
         let image = images.entry(name).or_default();
-        if piece.len() == CHUNK_BYTES {
-            image.chunks.push(writer.store(&piece)?);
-        } else {
-            image.tail = piece;
+        match piece {
+            ImagePiece::Chunk(buffer) => {
+                image.chunks.push(writer.store(&buffer)?);
+                queue.give_back(buffer);
+            }
+            ImagePiece::Tail(bytes) => image.tail = bytes,
         }
     }
+    drop(queue);
     let names = accepting.join().map_err(|_| broken("a thread has failed"))?;
     let names = names.map_err(|error| broken(&error).with_source(error))?;
     if names.len() != images.len() {
@@ -137,6 +137,8 @@ pub(crate) fn serve(
         }
         socket.write_all(EXISTS)?;
         let pipe = File::from(receive_pipe(&socket)?);
+        // One that stays shorter costs time alone.
+        let _ = fcntl_setpipe_size(&pipe, PIPE_BYTES);
         let write = write.clone();
         std::thread::spawn(move || write(&name, pipe));
     }
@@ -147,7 +149,7 @@ pub(crate) fn serve(
 fn accept_images(
     mut socket: UnixStream,
     gate: &DumpGate,
-    sender: &mpsc::SyncSender<ImagePiece>,
+    sender: &ImageSender,
 ) -> Result<Vec<String>, ImageRequestError> {
     let mut names = Vec::new();
     let mut readers = Vec::new();
@@ -156,11 +158,12 @@ fn accept_images(
         if is_frozen {
             let mut waited =
                 [PollFd::new(&socket, PollFlags::IN), PollFd::new(&gate.written, PollFlags::IN)];
-            poll(&mut waited, None).map_err(io::Error::from)?;
+            retry_on_intr(|| poll(&mut waited, None)).map_err(io::Error::from)?;
             // All requests were sent before, so that none is left now.
             if waited[0].revents().is_empty() {
                 all_read(&mut readers);
                 gate.open();
+                sender.task_goes_on();
                 is_frozen = false;
                 continue;
             }
@@ -178,6 +181,7 @@ fn accept_images(
     }
     all_read(&mut readers);
     gate.open();
+    sender.task_goes_on();
     Ok(names)
 }
 
@@ -192,16 +196,41 @@ fn broken(why: impl std::fmt::Display) -> Failure {
 }
 
 /// Reads an image chunk by chunk. The last piece is shorter than a chunk, and may be empty.
-fn read_pieces(mut pipe: File, name: &str, sender: &mpsc::SyncSender<ImagePiece>) {
+fn read_pieces(mut pipe: File, name: &str, sender: &ImageSender) {
     loop {
-        let mut piece = Vec::with_capacity(CHUNK_BYTES);
-        let read = Read::by_ref(&mut pipe).take(CHUNK_BYTES as u64).read_to_end(&mut piece);
-        let is_last = read.is_err() || piece.len() < CHUNK_BYTES;
-        // Without a receiver the dump was given up: the pipe breaks at CRIU's side.
-        if sender.send((name.to_owned(), read.map(|_| piece))).is_err() || is_last {
+        let mut buffer = sender.buffer();
+        let bytes = match fill(&mut pipe, &mut buffer) {
+            Ok(bytes) => bytes,
+            Err(error) => return sender.fail(format!("{name}: {error}")),
+        };
+        let is_last = bytes < buffer.len();
+        let piece = if is_last {
+            let tail = buffer[..bytes].to_vec();
+            sender.give_back(buffer);
+            ImagePiece::Tail(tail)
+        } else {
+            ImagePiece::Chunk(buffer)
+        };
+        // If it is not taken, the dump was given up: the pipe breaks at CRIU's side.
+        if !sender.send(name, piece) || is_last {
             return;
         }
     }
+}
+
+/// Reads until a buffer is full or nothing follows; returns the number of bytes. Each call takes
+/// all that the pipe has.
+fn fill(pipe: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut bytes = 0;
+    while bytes < buffer.len() {
+        match pipe.read(&mut buffer[bytes..]) {
+            Ok(0) => break,
+            Ok(read) => bytes += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
 }
 
 /// Reads the name of the next image; `None` at the end.
@@ -250,7 +279,29 @@ fn receive_pipe(socket: &UnixStream) -> Result<OwnedFd, ImageRequestError> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::pipe::pipe;
+    use sanderling_core::checkpoint::CHUNK_BYTES;
+
     use super::*;
+
+    #[test]
+    fn image_that_comes_in_parts_becomes_whole_chunks_and_a_rest() {
+        let (reader, writer) = pipe().unwrap();
+        let mut writer = File::from(writer);
+        let queue = ImageQueue::of_task(0, Some(0));
+        let sender = queue.sender();
+        let reading = std::thread::spawn(move || read_pieces(File::from(reader), "pages", &sender));
+        let bytes: Vec<u8> = (0..CHUNK_BYTES + 5).map(|at| at as u8).collect();
+        bytes.chunks(1000).for_each(|part| writer.write_all(part).unwrap());
+        drop(writer);
+        reading.join().unwrap();
+        let (chunk, tail) = bytes.split_at(CHUNK_BYTES);
+        let pieces = [ImagePiece::Chunk(chunk.to_vec()), ImagePiece::Tail(tail.to_vec())];
+        for piece in pieces {
+            assert_eq!(queue.take().unwrap(), Some(("pages".to_owned(), piece)));
+        }
+        assert_eq!(queue.take().unwrap(), None);
+    }
 
     #[test]
     fn requests_are_read_and_others_are_refused() {

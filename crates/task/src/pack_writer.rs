@@ -77,6 +77,9 @@ impl PackWriter {
     /// # Errors
     /// The dump was given up.
     pub(crate) fn store(&mut self, chunk: &[u8]) -> Result<Option<ChunkName>, Failure> {
+        if self.sender.is_closed() {
+            return Err(given_up());
+        }
         let begun = thread_cpu();
         let view = self.packing.view(&self.chunk_key, chunk);
         let hashed = thread_cpu();
@@ -144,8 +147,7 @@ impl PackWriter {
 
     fn send(&mut self) -> Result<(), Failure> {
         let Some(full) = self.open.take() else { return Ok(()) };
-        let ended = |_| Failure::new(Exit::Failure, FailureKind::TaskBackend, "the dump has ended");
-        self.sender.blocking_send(full).map_err(ended)
+        self.sender.blocking_send(full).map_err(|_| given_up())
     }
 }
 
@@ -167,6 +169,10 @@ impl ChunkSink for PackWriter {
     }
 }
 
+fn given_up() -> Failure {
+    Failure::new(Exit::Failure, FailureKind::TaskBackend, "the dump has ended")
+}
+
 /// Returns the time that this thread had a processor.
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -177,29 +183,22 @@ fn seconds(begun: Duration, ended: Duration) -> f64 {
     ended.saturating_sub(begun).as_secs_f64()
 }
 
-/// Returns a content from how it is stored; `None` if that is not what the manifest describes.
-pub(crate) fn expanded(stored: Vec<u8>, content: StoredContent) -> Option<Vec<u8>> {
-    match content.codec {
-        ChunkCodec::Plain => Some(stored),
-        ChunkCodec::Zstd => {
-            let expanded = zstd::bulk::decompress(&stored, content.bytes as usize).ok()?;
-            (expanded.len() == content.bytes as usize).then_some(expanded)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
 
-    fn stored(chunk: &[u8], compresses: bool) -> u64 {
+    fn writer(compresses: bool) -> (PackWriter, mpsc::Receiver<FullPack>) {
         let directory = tempfile::tempdir().unwrap();
         let key = TaskKey::create(&directory.path().join("key")).unwrap();
-        let (sender, mut packs) = mpsc::channel(1);
+        let (sender, packs) = mpsc::channel(1);
         let packing = Packing::new(None, &BTreeSet::new());
-        let mut writer = PackWriter::new(packing, key, compresses, sender).unwrap();
+        (PackWriter::new(packing, key, compresses, sender).unwrap(), packs)
+    }
+
+    fn stored(chunk: &[u8], compresses: bool) -> u64 {
+        let (mut writer, mut packs) = writer(compresses);
         writer.add(chunk).unwrap();
         writer.finish().unwrap();
         packs.try_recv().unwrap().1.len() as u64
@@ -215,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_frames_expand_to_nothing() {
-        let frame = zstd::bulk::compress(&[7; 1000], LEVEL).unwrap();
-        let content =
-            |bytes| StoredContent { bytes, stored: frame.len() as u32, codec: ChunkCodec::Zstd };
-        assert_eq!(expanded(frame.clone(), content(1000)), Some(vec![7; 1000]));
-        assert_eq!(expanded(frame.clone(), content(999)), None);
-        assert_eq!(expanded(frame.clone(), content(1001)), None);
-        assert_eq!(expanded(frame[1..].to_vec(), content(1000)), None);
+    fn dump_that_was_given_up_packs_no_more() {
+        let (mut writer, packs) = writer(true);
+        writer.add(&[1; CHUNK_BYTES]).unwrap();
+        let hashed = writer.cost.hashed_bytes;
+        drop(packs);
+        let refused = writer.add(&[2; CHUNK_BYTES]).unwrap_err();
+        assert_eq!(refused.kind, FailureKind::TaskBackend);
+        assert_eq!(writer.cost.hashed_bytes, hashed);
     }
 }

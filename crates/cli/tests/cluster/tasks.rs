@@ -187,6 +187,22 @@ impl TaskRunner {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
     }
 
+    /// Waits until it is stopped, as by SIGSTOP.
+    pub(crate) fn until_stopped(&mut self) {
+        let stat = format!("/proc/{}/stat", self.child.id());
+        until("the runner is stopped", SOON, || {
+            assert_eq!(self.ended(), None, "the runner ended: {}", self.log());
+            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+            let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+            state.starts_with('T').then_some(())
+        });
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).expect("it is there");
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
@@ -207,6 +223,15 @@ pub(crate) fn is_root(test: &str) -> bool {
         eprintln!("SKIPPED {test}: it needs root");
     }
     is_root
+}
+
+/// Builds a library from its source in C, for `LD_PRELOAD`; `None` where no C compiler is.
+pub(crate) fn library(directory: &Path, source: &str) -> Option<PathBuf> {
+    let (file, library) = (directory.join("library.c"), directory.join("library.so"));
+    std::fs::write(&file, source).expect("a file");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(file).arg("-ldl");
+    compile.status().ok().filter(|status| status.success()).map(|_| library)
 }
 
 /// A file system in memory, of so many MiB.

@@ -49,6 +49,8 @@ pub(crate) struct Place {
     namenode: Option<String>,
     /// The command that agents are started by.
     around: Vec<&'static str>,
+    /// Environment of the agents.
+    pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
 
 /// What one start or end of a task wrote.
@@ -57,7 +59,7 @@ pub(crate) struct Line {
     pub(crate) word: String,
     number: u32,
     /// It had the state of a checkpoint, whose count may be zero.
-    is_restored: bool,
+    pub(crate) is_restored: bool,
     at: f64,
 }
 
@@ -66,7 +68,7 @@ impl Place {
         let directory = TempDir::new().expect("a directory");
         std::fs::write(directory.path().join("counter.py"), COUNTER).expect("written");
         let backend = format!("dir:{}", directory.path().join("backend").display());
-        Self { directory, backend, namenode: None, around: Vec::new() }
+        Self { directory, backend, namenode: None, around: Vec::new(), variables: Vec::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -111,6 +113,7 @@ impl Place {
             around.args(words).arg(command.get_program()).args(command.get_args());
             command = around;
         }
+        command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         Agent(command.stdout(Stdio::null()).stderr(log).spawn().expect("started"))
     }
 

@@ -6,6 +6,7 @@ use std::path::Path as LocalPath;
 use std::time::Duration;
 
 use crate::bag::{Place, has_checkpoint, kill, send, signal};
+use crate::cluster::tasks::library;
 use crate::cluster::{SOON, run, until};
 use rustix::process::Signal;
 
@@ -298,6 +299,40 @@ fn task_whose_checkpoints_are_all_damaged_fails_unless_the_key_may_be_wrong() {
     let why = view["tasks"][0]["why"].as_str().expect("a text");
     assert!(why.contains("no generation of bag.000001 can be restored"), "{view}");
     assert!(third.wait().expect("waited for").success());
+}
+
+/// The packs can be listed, and not be read.
+#[test]
+fn task_whose_checkpoint_cannot_be_read_for_a_while_has_not_failed() {
+    let mut place = Place::new();
+    let Some(library) = library(&place.path(""), include_str!("fail_reads.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    place.submit(&BAG, 10);
+    place.hold();
+    let mut first = place.agent("spot", &[]);
+    let task = place.path("backend/bag.000001");
+    until("a checkpoint", SOON, || has_checkpoint(&task).then_some(()));
+    kill(&mut first);
+    let condition = place.path("fails");
+    std::fs::write(&condition, "").expect("written");
+    let below = "/bag.000001/packs/".into();
+    place.variables =
+        vec![("LD_PRELOAD", library), ("FAIL_IF", condition.clone()), ("FAIL_BELOW", below)];
+    let mut second = place.agent("spot", &["--retries", "0"]);
+    until("a pack cannot be read", SOON, || {
+        let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
+        log.contains("Input/output error").then_some(())
+    });
+    assert_eq!(ended_records(&place), 0);
+    std::fs::remove_file(&condition).expect("it is there");
+    place.release();
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["failed"]), (0, &0.into()), "{view}");
+    assert_eq!(view["tasks"][0]["failures"], 0, "{view}");
+    assert!(second.wait().expect("waited for").success());
+    let lines = place.lines();
+    assert!(lines.iter().any(|line| line.word == "end" && line.is_restored), "{lines:?}");
 }
 
 #[test]

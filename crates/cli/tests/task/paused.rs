@@ -1,17 +1,24 @@
-//! A collection that is stopped between two removals, for longer than its lock is waited for.
+//! A collection, or a runner, that is stopped between two removals, for longer than its lock is
+//! waited for.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cluster::tasks::{TaskPlace, is_root};
+use crate::cluster::tasks::{TaskPlace, is_root, library};
 use crate::cluster::{SOON, until};
 use tempfile::TempDir;
 
 const LOCK_AGE: [&str; 2] = ["--lock-age", "2s"];
+
+/// The source of the library that stops a process.
+const STOP: &str = include_str!("stop.c");
+
+/// How a runner is started that cannot be seen from here, as one on another machine.
+const ELSEWHERE: [&str; 5] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
 
 /// A task with generations in a directory, and a `task gc` that was stopped when it had removed the
 /// oldest one. It is killed when its test is over.
@@ -27,7 +34,7 @@ impl StoppedCollection {
     /// Returns `None` where no C compiler is.
     fn new() -> Option<Self> {
         let directory = TempDir::new().expect("a directory");
-        let library = library(directory.path())?;
+        let library = library(directory.path(), STOP)?;
         let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
         let mut runner = place.runner("first", &[], &["--keep", "4"]);
         place.until_after(3, &mut runner);
@@ -68,15 +75,6 @@ impl Drop for StoppedCollection {
     }
 }
 
-/// Builds the library that stops a process; `None` where no C compiler is.
-fn library(directory: &Path) -> Option<PathBuf> {
-    let (source, library) = (directory.join("stop.c"), directory.join("stop.so"));
-    fs::write(&source, include_str!("stop.c")).expect("a file");
-    let mut compile = Command::new("cc");
-    compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).arg("-ldl");
-    compile.status().ok().filter(|status| status.success()).map(|_| library)
-}
-
 #[test]
 fn collection_that_lost_its_lock_while_it_was_stopped_removes_nothing_more() {
     if !is_root("collection_that_lost_its_lock") {
@@ -85,10 +83,8 @@ fn collection_that_lost_its_lock_while_it_was_stopped_removes_nothing_more() {
     let Some(mut collection) = StoppedCollection::new() else {
         return eprintln!("SKIPPED: no C compiler");
     };
-    // It cannot be seen from here, as one on another machine.
-    let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
     let flags = [&LOCK_AGE[..], &["--keep", "100"]].concat();
-    let mut second = collection.place.runner("second", &elsewhere, &flags);
+    let mut second = collection.place.runner("second", &ELSEWHERE, &flags);
     let newest = collection.place.until_after(collection.left[0], &mut second);
     let (code, log) = collection.finish();
     assert_eq!(code, Some(1), "{log}");
@@ -115,4 +111,45 @@ fn collection_that_kept_its_lock_while_it_was_stopped_goes_on() {
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(collection.place.generations(), collection.left[..1]);
     assert_eq!(collection.place.restored().0, collection.left[0]);
+}
+
+/// It has taken a checkpoint, and removes what is older. The next one keeps all of that.
+#[test]
+fn runner_that_lost_its_lock_while_it_was_stopped_removes_nothing_more() {
+    if !is_root("runner_that_lost_its_lock") {
+        return;
+    }
+    let directory = TempDir::new().expect("a directory");
+    let Some(library) = library(directory.path(), STOP) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let mut place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let mut before = place.runner("before", &[], &["--keep", "4"]);
+    place.until_after(3, &mut before);
+    before.kill();
+    let old = place.generations();
+    let oldest = old.last().expect("there are several");
+    let stop_after = PathBuf::from(format!("/generations/{oldest:010}"));
+    place.variables = vec![("LD_PRELOAD", library), ("STOP_AFTER", stop_after)];
+    let mut first = place.runner("first", &[], &[&LOCK_AGE[..], &["--keep", "1"]].concat());
+    first.until_stopped();
+    place.variables.clear();
+    // One more than was there, and the oldest one less. All but the first were to be removed.
+    let left = place.generations();
+    assert!(left.len() >= 3 && left[0] > old[0] && !left.contains(oldest), "{left:?} {old:?}");
+    let flags = [&LOCK_AGE[..], &["--keep", "100"]].concat();
+    let mut second = place.runner("second", &ELSEWHERE, &flags);
+    let newest = place.until_after(left[0], &mut second);
+    first.resume();
+    let code = until("the first one ends", SOON, || first.ended());
+    let log = first.log();
+    assert!(code == 1 && log.contains("another runner has taken"), "{code}: {log}");
+    assert!(log.contains("old generations stay: "), "{log}");
+    let newest = place.until_after(newest, &mut second);
+    second.kill();
+    let there = place.generations();
+    assert!(left.iter().all(|it| there.contains(it)), "{left:?} {there:?}");
+    let verified = place.verified();
+    assert_eq!(verified.code, 0, "{verified}");
+    assert!(place.restored().0 >= newest);
 }

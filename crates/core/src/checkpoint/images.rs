@@ -11,26 +11,75 @@ use super::framing::{EntryKind, StateEntry, StateLayout};
 /// Permissions of images: they hold what the process held.
 const IMAGE_MODE: u32 = 0o600;
 
-/// Which part of the available memory images may take that wait to be packed: the task and its
-/// machine need the rest. Chosen, not measured.
+/// Which part of the available memory images may take that wait to be packed, or packs that are
+/// read: the task and its machine need the rest. Chosen, not measured.
 const WAITING_PART: u64 = 4;
 
-/// Bytes of images that may wait to be packed, if nothing else is requested, however much memory
-/// there is. Chosen, not measured.
+/// Bytes of images that may wait to be packed, if nothing else is requested, and of packs that are
+/// read, however much memory there is. Chosen, not measured.
 const WAITING_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes of images that may wait in any case: what keeps the packing at work. Chosen, not measured.
 const WAITING_BYTES_MIN: u64 = 4 << 20;
 
+/// Bytes of packs that a reader may hold in any case: four whole packs. Chosen, not measured.
+const HELD_PACK_BYTES_MIN: u64 = 128 << 20;
+
+/// Buffers that the images of a task may need beside those for its memory: the smallest image takes
+/// a whole one while it is read. Chosen, not measured.
+const BUFFERS_BESIDE: u64 = 64;
+
+/// Processors of a machine, at most, on which images are not packed while the task stands still:
+/// to pack one takes the processor that CRIU or a reader needs. Chosen, not measured.
+const FEW_PROCESSORS: usize = 2;
+
 /// Returns how many chunks of images may wait to be packed: as many bytes as are requested, or a
-/// part of the memory that is available now, in bytes. A task stands still until all of its images
-/// were read, so the more may wait, the less it waits for the packing.
+/// part of the memory that is available now, in bytes. What other dumps have reserved is not
+/// available. A task stands still until all of its images were read, so the more may wait, the
+/// less it waits for the packing.
 #[must_use]
-pub fn waiting_chunks(available_bytes: Option<u64>, requested_bytes: Option<u64>) -> usize {
-    let part = available_bytes.unwrap_or(0) / WAITING_PART;
-    let requested = requested_bytes.unwrap_or(part.min(WAITING_BYTES_MAX));
-    let bytes = requested.min(available_bytes.unwrap_or(WAITING_BYTES_MAX));
+pub fn waiting_chunks(
+    available_bytes: Option<u64>,
+    reserved_bytes: u64,
+    requested_bytes: Option<u64>,
+) -> usize {
+    let available = available_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
+    let requested = requested_bytes.unwrap_or_else(|| memory_part(available));
+    let bytes = requested.min(available.unwrap_or(WAITING_BYTES_MAX));
     (bytes.max(WAITING_BYTES_MIN) / CHUNK_BYTES as u64) as usize
+}
+
+/// Returns how many buffers of a chunk are made before a task is stopped that has so many bytes in
+/// memory: no more than may wait.
+#[must_use]
+pub fn image_buffers(waiting: usize, resident_bytes: u64) -> usize {
+    let needed = resident_bytes / CHUNK_BYTES as u64 + BUFFERS_BESIDE;
+    waiting.min(usize::try_from(needed).unwrap_or(usize::MAX))
+}
+
+/// Returns whether the oldest of the pieces of images that are held is packed now. While the task
+/// stands still, a machine with few processors only reads, until as many pieces are held as may
+/// wait.
+#[must_use]
+pub const fn packs_image_now(
+    is_frozen: bool,
+    processors: usize,
+    held: usize,
+    waiting: usize,
+) -> bool {
+    !is_frozen || processors > FEW_PROCESSORS || held >= waiting
+}
+
+/// Returns how many bytes of packs may be held while a generation is read: a part of the memory
+/// that is available now, in bytes.
+#[must_use]
+pub fn held_pack_bytes(available_bytes: Option<u64>) -> u64 {
+    memory_part(available_bytes).max(HELD_PACK_BYTES_MIN)
+}
+
+/// Returns the part of the available memory that is used if nothing else is requested.
+fn memory_part(available_bytes: Option<u64>) -> u64 {
+    (available_bytes.unwrap_or(0) / WAITING_PART).min(WAITING_BYTES_MAX)
 }
 
 /// One file that has arrived.
@@ -132,15 +181,56 @@ mod tests {
     #[test]
     fn images_that_wait_take_a_part_of_the_memory_within_bounds() {
         let gibibytes = |number: u64| Some(number << 30);
-        assert_eq!(waiting_chunks(gibibytes(1), None), (256 << 20) / CHUNK_BYTES);
-        assert_eq!(waiting_chunks(gibibytes(1), Some(16 << 20)), (16 << 20) / CHUNK_BYTES);
-        assert_eq!(waiting_chunks(gibibytes(64), None), (1 << 30) / CHUNK_BYTES);
-        assert_eq!(waiting_chunks(gibibytes(64), gibibytes(2)), (2 << 30) / CHUNK_BYTES);
-        assert_eq!(waiting_chunks(gibibytes(2), gibibytes(64)), (2 << 30) / CHUNK_BYTES);
+        let waiting = |available, requested| waiting_chunks(available, 0, requested);
+        assert_eq!(waiting(gibibytes(1), None), (256 << 20) / CHUNK_BYTES);
+        assert_eq!(waiting(gibibytes(1), Some(16 << 20)), (16 << 20) / CHUNK_BYTES);
+        assert_eq!(waiting(gibibytes(64), None), (1 << 30) / CHUNK_BYTES);
+        assert_eq!(waiting(gibibytes(64), gibibytes(2)), (2 << 30) / CHUNK_BYTES);
+        assert_eq!(waiting(gibibytes(2), gibibytes(64)), (2 << 30) / CHUNK_BYTES);
         let least = (4 << 20) / CHUNK_BYTES;
-        assert_eq!(waiting_chunks(None, None), least);
-        assert_eq!(waiting_chunks(None, gibibytes(64)), (1 << 30) / CHUNK_BYTES);
-        assert_eq!(waiting_chunks(gibibytes(1), Some(0)), least);
+        assert_eq!(waiting(None, None), least);
+        assert_eq!(waiting(None, gibibytes(64)), (1 << 30) / CHUNK_BYTES);
+        assert_eq!(waiting(gibibytes(1), Some(0)), least);
+    }
+
+    #[test]
+    fn what_other_dumps_have_reserved_is_not_available() {
+        let gibibyte = 1 << 30;
+        let waiting = |reserved| waiting_chunks(Some(2 * gibibyte), reserved, None);
+        assert_eq!(waiting(0), (512 << 20) / CHUNK_BYTES);
+        assert_eq!(waiting(gibibyte), (256 << 20) / CHUNK_BYTES);
+        let least = (4 << 20) / CHUNK_BYTES;
+        assert_eq!(waiting(2 * gibibyte), least);
+        assert_eq!(waiting(u64::MAX), least);
+        let requested = waiting_chunks(Some(2 * gibibyte), gibibyte, Some(2 * gibibyte));
+        assert_eq!(requested, (1 << 30) / CHUNK_BYTES);
+    }
+
+    #[test]
+    fn buffers_are_made_for_the_memory_of_the_task_and_no_more_than_may_wait() {
+        assert_eq!(image_buffers(1000, 10 * CHUNK_BYTES as u64), 74);
+        assert_eq!(image_buffers(1000, 0), 64);
+        assert_eq!(image_buffers(64, 0), 64);
+        assert_eq!(image_buffers(1000, 1 << 40), 1000);
+        assert_eq!(image_buffers(1000, u64::MAX), 1000);
+    }
+
+    #[test]
+    fn few_processors_pack_while_the_task_stands_still_only_if_no_more_may_wait() {
+        for processors in [1, 2] {
+            assert!(!packs_image_now(true, processors, 63, 64), "{processors}");
+            assert!(packs_image_now(true, processors, 64, 64), "{processors}");
+            assert!(packs_image_now(false, processors, 1, 64), "{processors}");
+        }
+        assert!(packs_image_now(true, 3, 1, 64));
+    }
+
+    #[test]
+    fn packs_that_are_read_take_a_part_of_the_memory_within_bounds() {
+        assert_eq!(held_pack_bytes(Some(2 << 30)), 512 << 20);
+        assert_eq!(held_pack_bytes(Some(64 << 30)), 1 << 30);
+        assert_eq!(held_pack_bytes(Some(1 << 20)), 128 << 20);
+        assert_eq!(held_pack_bytes(None), 128 << 20);
     }
 
     #[test]
