@@ -45,11 +45,12 @@ pub(crate) trait ChunkSink {
     fn begin_again(&mut self);
 }
 
-/// Reads a state directory as a stream of chunks. One in which a file changes meanwhile is read
-/// again from its beginning, up to [`READS_MAX`] times in all.
+/// Reads a state directory as a stream of chunks. One that changes meanwhile is read again from its
+/// beginning, up to [`READS_MAX`] times in all.
 ///
 /// # Errors
-/// A file cannot be read, changed each time, or is none: the task has to change what it writes.
+/// An entry cannot be read, changed each time, or is no file, directory or link: the task has to
+/// change what it writes.
 pub(crate) fn read_chunks(directory: &Path, sink: &mut impl ChunkSink) -> Result<(), Failure> {
     for _ in 1..READS_MAX {
         match read_once(directory, &mut |chunk| sink.add(chunk)) {
@@ -66,10 +67,13 @@ fn read_once(
     directory: &Path,
     each: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut found = ListedState::default();
-    found.collect(directory, directory)?;
-    wait_for_ticks(found.stamps.values());
-    let layout = StateLayout::of(found.entries);
+    let seen = ListedState::of(directory)?;
+    wait_for_ticks(seen.stamps.values());
+    // A second change within one tick leaves the same stamp. So only a listing counts that was made
+    // after the tick of its newest stamp.
+    let ListedState { entries, stamps } = ListedState::of(directory)?;
+    expect_unchanged(directory, &seen.stamps, &stamps)?;
+    let layout = StateLayout::of(entries);
     let mut held = Vec::with_capacity(CHUNK_BYTES);
     let mut at = 0_u64;
     let mut push = |mut bytes: &[u8], held: &mut Vec<u8>| -> Result<(), Failure> {
@@ -105,8 +109,8 @@ fn read_once(
             }
             push(&buffer[..count], &mut held)?;
         }
-        let closed = FileStamp::of(&file.metadata().map_err(failed)?);
-        if read != bytes || opened != closed || found.stamps.get(&entry.name) != Some(&closed) {
+        let closed = EntryStamp::of(&file.metadata().map_err(failed)?);
+        if read != bytes || opened != closed || stamps.get(&entry.name) != Some(&closed) {
             return Err(changed(&path));
         }
         end = start + bytes;
@@ -115,19 +119,14 @@ fn read_once(
     if !held.is_empty() {
         each(&held)?;
     }
-    // A file that was read early may have changed while a later one was read.
-    for (name, stamp) in &found.stamps {
-        let path = directory.join(OsStr::from_bytes(name));
-        if fs::symlink_metadata(&path).ok().map(|it| FileStamp::of(&it)) != Some(*stamp) {
-            return Err(changed(&path));
-        }
-    }
-    Ok(())
+    // What was read early may have changed while the rest was read.
+    expect_unchanged(directory, &stamps, &ListedState::of(directory)?.stamps)
 }
 
-/// What differs when a file was replaced, or written to since.
+/// What differs when an entry of a state directory was replaced, or written to since. A directory
+/// is written to when an entry of it is added, removed or renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
+struct EntryStamp {
     inode: u64,
     bytes: u64,
     /// Seconds and nanoseconds.
@@ -136,7 +135,7 @@ struct FileStamp {
     changed: (i64, i64),
 }
 
-impl FileStamp {
+impl EntryStamp {
     fn of(metadata: &fs::Metadata) -> Self {
         Self {
             inode: metadata.ino(),
@@ -147,10 +146,23 @@ impl FileStamp {
     }
 }
 
-/// Waits until the clock that stamps files has left the tick of the newest stamp: a file that is
-/// written to from now on gets another one. A directory of another machine has that one's clock;
+/// Refuses a state directory of which a later listing differs, by the first name that differs.
+fn expect_unchanged(
+    directory: &Path,
+    earlier: &EntryStamps,
+    later: &EntryStamps,
+) -> Result<(), Failure> {
+    let differs = |name: &&Vec<u8>| earlier.get(*name) != later.get(*name);
+    match earlier.keys().chain(later.keys()).filter(differs).min() {
+        Some(name) => Err(changed(&directory.join(OsStr::from_bytes(name)))),
+        None => Ok(()),
+    }
+}
+
+/// Waits until the clock that stamps entries has left the tick of the newest stamp: what is written
+/// to from now on gets another one. A directory of another machine has that one's clock;
 /// it is waited for no longer than [`TICK_WITHIN`].
-fn wait_for_ticks<'a>(stamps: impl Iterator<Item = &'a FileStamp>) {
+fn wait_for_ticks<'a>(stamps: impl Iterator<Item = &'a EntryStamp>) {
     let Some(newest) = stamps.map(|it| it.changed).max() else { return };
     let until = Instant::now() + TICK_WITHIN;
     loop {
@@ -168,51 +180,74 @@ fn changed(path: &Path) -> Failure {
     TaskFailure::StateChanged.failure(Exit::Failure, cause).next(next)
 }
 
+/// Returns why an entry of the listing could not be read. It is gone, it is of another kind, or it
+/// is in what was a directory; otherwise the system failed.
+fn unread(path: &Path, error: io::Error) -> Failure {
+    match error.kind() {
+        // The last one is what reading a link answers for what is none.
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
+            changed(path)
+        }
+        _ => Failure::file(path, error),
+    }
+}
+
 /// Opens what was a file when the directory was listed. Of a pipe in its place nothing is read, and
 /// nothing is waited for.
-fn opened(path: &Path) -> Result<(File, FileStamp), Failure> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => changed(path),
-        _ => Failure::file(path, error),
-    };
+fn opened(path: &Path) -> Result<(File, EntryStamp), Failure> {
+    let failed = |error: io::Error| unread(path, error);
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     match metadata.is_file() {
-        true => Ok((file, FileStamp::of(&metadata))),
+        true => Ok((file, EntryStamp::of(&metadata))),
         false => Err(changed(path)),
     }
 }
+
+/// The stamps of all entries by their names. The state directory itself has none: [`DONE`] and
+/// other names that are no part of the state come and go there. What else does is seen by its name.
+type EntryStamps = BTreeMap<Vec<u8>, EntryStamp>;
 
 /// What is in a state directory.
 #[derive(Default)]
 struct ListedState {
     entries: Vec<StateEntry>,
-    /// Of its files, by their names.
-    stamps: BTreeMap<Vec<u8>, FileStamp>,
+    /// Each was taken before the content of its entry was read, also that of a directory or link.
+    stamps: EntryStamps,
 }
 
 impl ListedState {
+    /// Lists a state directory.
+    ///
+    /// # Errors
+    /// An entry cannot be read, changes meanwhile, or is no file, directory or link.
+    fn of(root: &Path) -> Result<Self, Failure> {
+        let mut listed = Self::default();
+        listed.collect(root, root)?;
+        Ok(listed)
+    }
+
     fn collect(&mut self, root: &Path, directory: &Path) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::file(directory, error);
+        let failed = |error: io::Error| match directory == root {
+            true => Failure::file(directory, error),
+            false => unread(directory, error),
+        };
         for entry in fs::read_dir(directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.strip_prefix(root).expect("it is below the root");
             if name == Path::new(DONE) || is_unpacking(name) {
                 continue;
             }
-            let metadata = fs::symlink_metadata(&path).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => changed(&path),
-                _ => Failure::file(&path, error),
-            })?;
+            let metadata = fs::symlink_metadata(&path).map_err(|error| unread(&path, error))?;
             let name = name.as_os_str().as_bytes().to_vec();
+            self.stamps.insert(name.clone(), EntryStamp::of(&metadata));
             let kind = if metadata.is_dir() {
                 EntryKind::Directory
             } else if metadata.is_file() {
-                self.stamps.insert(name.clone(), FileStamp::of(&metadata));
                 EntryKind::File { bytes: metadata.len() }
             } else if metadata.is_symlink() {
-                let target = fs::read_link(&path).map_err(|it| Failure::file(&path, it))?;
+                let target = fs::read_link(&path).map_err(|error| unread(&path, error))?;
                 EntryKind::Link { target: target.as_os_str().as_bytes().to_vec() }
             } else {
                 let cause = format!("{} is no file, directory or link", path.display());
@@ -505,6 +540,80 @@ mod tests {
             assert!(TaskFailure::StateChanged.is(&refused), "{name}");
             assert!(refused.cause.contains(&format!("{name} changed while")), "{refused}");
         }
+    }
+
+    /// Reads a state that changes once while it is read for the first time. The stream is that of
+    /// the state after this. Returns how often it was read again.
+    fn reads_again(change: impl Fn(&Path)) -> usize {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path();
+        fs::create_dir_all(root.join("a/below")).unwrap();
+        fs::create_dir(root.join("b")).unwrap();
+        fs::write(root.join("a/x"), b"x").unwrap();
+        symlink("a/x", root.join("link")).unwrap();
+        // Read last, in several chunks.
+        fs::write(root.join("z"), vec![7; 300_000]).unwrap();
+        let (mut again, mut is_changed) = (0, false);
+        let bytes = stream_with(root, |reads| {
+            again = reads;
+            if !std::mem::replace(&mut is_changed, true) {
+                change(root);
+            }
+        });
+        assert_eq!(bytes.unwrap(), stream(root).unwrap());
+        again
+    }
+
+    #[test]
+    fn what_is_added_removed_renamed_or_replaced_meanwhile_is_read_again() {
+        type Change<'a> = (&'a str, &'a dyn Fn(&Path));
+        let write = |path: PathBuf| fs::write(path, b"new").unwrap();
+        let rename = |from: PathBuf, to: PathBuf| fs::rename(from, to).unwrap();
+        let cases: [Change<'_>; 9] = [
+            ("added", &|root| write(root.join("a/new"))),
+            ("added deep", &|root| write(root.join("a/below/new"))),
+            ("added to the root", &|root| write(root.join("new"))),
+            ("a directory added", &|root| fs::create_dir(root.join("b/new")).unwrap()),
+            ("removed", &|root| fs::remove_file(root.join("a/x")).unwrap()),
+            ("renamed", &|root| rename(root.join("a/x"), root.join("a/y"))),
+            ("a directory renamed", &|root| rename(root.join("a"), root.join("c"))),
+            ("a link replaced", &|root| {
+                symlink("b", root.join("draft")).unwrap();
+                rename(root.join("draft"), root.join("link"));
+            }),
+            ("the mode of a directory", &|root| {
+                fs::set_permissions(root.join("b"), fs::Permissions::from_mode(0o500)).unwrap();
+            }),
+        ];
+        for (what, change) in cases {
+            assert_eq!(reads_again(change), 1, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_part_of_the_state_may_change_meanwhile() {
+        assert_eq!(reads_again(|_| {}), 0);
+        let coming_and_going = |root: &Path| {
+            fs::write(root.join(DONE), b"").unwrap();
+            fs::create_dir(root.join(format!("{UNPACKING}-0123"))).unwrap();
+            fs::remove_file(root.join(DONE)).unwrap();
+        };
+        assert_eq!(reads_again(coming_and_going), 0);
+    }
+
+    #[test]
+    fn state_to_which_files_are_added_all_the_time_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir(place.path().join("a")).unwrap();
+        fs::write(place.path().join("z"), vec![7; 300_000]).unwrap();
+        let mut number = 0;
+        let refused = stream_with(place.path(), |_| {
+            number += 1;
+            fs::write(place.path().join(format!("a/{number}")), b"").unwrap();
+        });
+        let refused = refused.unwrap_err();
+        assert!(TaskFailure::StateChanged.is(&refused), "{refused}");
+        assert!(refused.cause.contains("/a changed while it was read"), "{refused}");
     }
 
     #[test]

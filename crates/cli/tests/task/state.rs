@@ -1,5 +1,6 @@
 //! State directories of tasks: what may be in them, where they may lie, and what a restore leaves.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path as LocalPath;
@@ -218,34 +219,108 @@ impl Drop for KilledRunner {
     }
 }
 
+/// A task with the hook whose runner takes checkpoints all the time, in a place of its own. Its
+/// argument is the file `calm` there.
+struct Restless {
+    place: TempDir,
+    runner: KilledRunner,
+}
+
+impl Restless {
+    fn run(script: &str) -> Self {
+        let place = TempDir::new().expect("a directory");
+        let path = |name: &str| place.path().join(name);
+        fs::write(path("task.py"), script).expect("written");
+        let mut runner = Self::task(place.path(), "run");
+        runner.args(["--driver", "hook", "--interval", "100ms", "--", "python3"]);
+        runner.arg(path("task.py")).arg(path("calm"));
+        let log = fs::File::create(path("log")).expect("a log");
+        let runner = KilledRunner(runner.stderr(log).spawn().expect("started"));
+        Self { place, runner }
+    }
+
+    fn task(place: &LocalPath, verb: &str) -> Command {
+        let mut command = sanderling();
+        command.args(["task", verb, "--name", "t", "--key"]).arg(place.join("key"));
+        command.arg("--backend").arg(format!("dir:{}", place.join("backend").display()));
+        command
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.place.path().join("log")).expect("readable")
+    }
+
+    /// Lets the task leave its state as it is, and waits for a generation. Restores the newest one
+    /// into `to`, and returns the place.
+    fn calmed(self) -> TempDir {
+        let Self { place, runner } = self;
+        fs::write(place.path().join("calm"), "").expect("written");
+        until("a generation", SOON, || {
+            let log = fs::read_to_string(place.path().join("log")).expect("readable");
+            log.contains("taken by the hook").then_some(())
+        });
+        drop(runner);
+        let to = place.path().join("to");
+        let restored = run(Self::task(place.path(), "restore").arg("--state").arg(to));
+        assert_eq!(restored.code, 0, "{restored}");
+        place
+    }
+}
+
 #[test]
 fn state_that_changes_at_equal_length_is_not_stored() {
-    let place = TempDir::new().expect("a directory");
-    let path = |name: &str| place.path().join(name);
-    fs::write(path("task.py"), RESTLESS).expect("written");
-    let task = |verb: &str| {
-        let mut command = sanderling();
-        command.args(["task", verb, "--name", "t", "--key"]).arg(path("key"));
-        command.arg("--backend").arg(format!("dir:{}", path("backend").display()));
-        command
-    };
-    let mut runner = task("run");
-    runner.args(["--driver", "hook", "--interval", "100ms", "--", "python3"]);
-    runner.arg(path("task.py")).arg(path("calm"));
-    let log = fs::File::create(path("log")).expect("a log");
-    let runner = KilledRunner(runner.stderr(log).spawn().expect("started"));
-    let log = || fs::read_to_string(path("log")).expect("readable");
+    let task = Restless::run(RESTLESS);
     until("it is refused twice, or stored", SOON, || {
-        let log = log();
+        let log = task.log();
         let is_refused = log.matches("state changed while it was read").count() >= 2;
         (is_refused || log.contains("generation 1: ")).then_some(())
     });
-    assert!(!log().contains("generation "), "{}", log());
-    fs::write(path("calm"), "").expect("written");
-    until("a generation", SOON, || log().contains("taken by the hook").then_some(()));
-    drop(runner);
-    let restored = run(task("restore").arg("--state").arg(path("to")));
-    assert_eq!(restored.code, 0, "{restored}");
-    let state = fs::read(path("to/state")).expect("restored");
+    assert!(!task.log().contains("generation "), "{}", task.log());
+    let place = task.calmed();
+    let state = fs::read(place.path().join("to/state")).expect("restored");
     assert!(state.len() == 24_000_000 && state.iter().all(|byte| *byte == state[0]));
+}
+
+/// Adds a file to the directory `data` and then one of its name to `index` at each signal. After
+/// the first one it goes on until the test makes `calm`. No file ever changes.
+const GROWING: &str = r#"
+import os, signal, sys, time
+state, calm, is_due, number = os.environ["SANDERLING_TASK_STATE"], sys.argv[1], False, 0
+
+def due(*_):
+    global is_due
+    is_due = True
+
+def add():
+    global number
+    number += 1
+    for name in ("data", "index"):
+        open(os.path.join(state, name, str(number)), "w").close()
+
+for name in ("data", "index"):
+    os.mkdir(os.path.join(state, name))
+with open(os.path.join(state, "large"), "wb") as file:
+    file.write(os.urandom(8_000_000))
+signal.signal(signal.SIGUSR1, due)
+while True:
+    if is_due:
+        is_due = False
+        add()
+        open(os.path.join(state, "done"), "w").close()
+    elif number > 0 and not os.path.exists(calm):
+        add()
+    time.sleep(0.001)
+"#;
+
+#[test]
+fn state_to_which_files_are_added_while_it_is_read_is_not_stored() {
+    let task = Restless::run(GROWING);
+    until("it is refused", SOON, || task.log().contains("changed while it was read").then_some(()));
+    let place = task.calmed();
+    let names = |directory: &str| {
+        let entries = fs::read_dir(place.path().join("to").join(directory)).expect("restored");
+        entries.map(|entry| entry.expect("readable").file_name()).collect::<BTreeSet<_>>()
+    };
+    let (data, index) = (names("data"), names("index"));
+    assert!(!index.is_empty() && index.is_subset(&data), "{index:?} of {data:?}");
 }
