@@ -6,7 +6,9 @@ command that installs the tool.
 """
 
 import ast
+import base64
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -42,6 +44,7 @@ import program  # noqa: E402
 import recompress  # noqa: E402
 import sbom  # noqa: E402
 import tree  # noqa: E402
+import wheel_paths  # noqa: E402
 
 PROGRAMS = [Path(os.environ.get("SANDERLING_BIN", "")), ROOT / ".venv/bin/sanderling",
             ROOT / "target/release/sanderling", ROOT / "target/debug/sanderling"]
@@ -219,6 +222,28 @@ class MetadataTest(unittest.TestCase):
             self.assertTrue(part["licenses"][0]["expression"], part["name"])
         links = {link["type"] for link in bill["metadata"]["component"]["externalReferences"]}
         self.assertLessEqual({"website", "vcs", "issue-tracker", "security-contact"}, links)
+
+    def test_wheel_does_not_show_where_it_was_built(self):
+        bill, record = "s-1.dist-info/sboms/s.json", "s-1.dist-info/RECORD"
+        with tempfile.TemporaryDirectory() as place:
+            wheels = []
+            for name in ("one", "another"):
+                root = Path(place, name)
+                wheels.append(Path(place, f"{name}.whl"))
+                with zipfile.ZipFile(wheels[-1], "w") as archive:
+                    for entry, text in {
+                        "s/__init__.py": "", bill: f'"path+file://{root}/crates/core#1"',
+                        record: f"s/__init__.py,sha256=x,0\n{bill},sha256=y,9\n{record},,\n",
+                    }.items():
+                        archive.writestr(zipfile.ZipInfo(entry), text)
+                wheel_paths.relocate(wheels[-1], root)
+            self.assertEqual(wheels[0].read_bytes(), wheels[1].read_bytes())
+            with zipfile.ZipFile(wheels[0]) as archive:
+                content, lines = archive.read(bill), archive.read(record).decode().splitlines()
+        self.assertEqual(b'"path+file:///sanderling/crates/core#1"', content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        self.assertEqual(["s/__init__.py,sha256=x,0", f"{bill},sha256={digest},{len(content)}",
+                          f"{record},,"], lines)
 
 
 class ProgramTest(unittest.TestCase):

@@ -4,6 +4,7 @@ import os
 import sys
 
 import sbom
+import wheel_paths
 from tree import DIST, GLIBC, ROOT, TRIPLE, VENV, environment, run, version
 
 MANIFEST = "bindings/python/Cargo.toml"
@@ -29,6 +30,7 @@ def make_wheel(triple: str = TRIPLE, env: dict[str, str] | None = None) -> None:
          "--manifest-path", MANIFEST, "--interpreter", str(VENV / "python"), "--out", str(DIST)],
         env=env or environment())
     for wheel in DIST.glob(f"sanderling-{version()}-*_{triple.partition('-')[0]}.whl"):
+        wheel_paths.relocate(wheel, ROOT)
         run([str(VENV / "python"), "packaging/recompress.py", str(wheel)])
     name = f"sanderling-{version()}-py"
     sbom.write(DIST / f"{name}.cdx.json", "sanderling-python", "sanderling-python", "library")
