@@ -19,8 +19,14 @@ fn groups_keep_their_promises_and_are_reproducible() {
 /// it until its deadline, long after another member had begun to lead.
 const GONE_MACHINE_IS_TRIED_LAST: u64 = 9_100_395;
 
+/// A spare that was cut off was removed, and the leader that reported this was killed. The spare
+/// took its dead leader for the one that leads, and did not request whether it was still a member.
+const SPARE_IS_REMOVED_WHILE_CUT_OFF: u64 = 9_100_625;
+
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
-    let outcome = run_group(GONE_MACHINE_IS_TRIED_LAST, None, false);
-    assert_eq!(outcome.violation.map(|found| found.to_string()), None);
+    for seed in [GONE_MACHINE_IS_TRIED_LAST, SPARE_IS_REMOVED_WHILE_CUT_OFF] {
+        let outcome = run_group(seed, None, false);
+        assert_eq!(outcome.violation.map(|found| found.to_string()), None, "{seed}");
+    }
 }

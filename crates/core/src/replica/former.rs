@@ -92,10 +92,10 @@ impl FormerMembers {
         were_there
     }
 
-    /// Sends a request to each other member every 2 s while this one has no leader. The answer
-    /// reports whether this one was removed while nothing reached it.
+    /// Sends a request to each other member every 2 s while no leader sends anything to this one.
+    /// The answer reports whether this one was removed while nothing reached it.
     pub fn request(&mut self, now: Instant, own: MemberId, replica: &mut Replica) {
-        if replica.leader().is_some() {
+        if replica.is_led(now) {
             self.requested = None;
             return;
         }
@@ -183,6 +183,37 @@ mod tests {
         former.keep(Instant(0), OWN, &before, &after);
         assert!(former.has(MemberId(3)));
         assert_eq!(former.list.len(), FORMER_MAX);
+    }
+
+    /// A spare does not look for another leader, so that it has the one that is gone for ever.
+    #[test]
+    fn member_whose_leader_is_silent_sends_requests_too() {
+        let (group, _) = groups();
+        let mut replica = replica(group);
+        let mut former = FormerMembers::default();
+        let start = Instant(1);
+        let heartbeat = crate::replica::Envelope {
+            cluster: ClusterId(7),
+            generation: 0,
+            from: MemberId(2),
+            incarnation: 1,
+            to: OWN,
+            term: 2,
+            round: 1,
+            transfers_ended: 0,
+            time: None,
+            body: Body::Heartbeat { committed: 1 },
+        };
+        replica.receive(start, heartbeat).unwrap();
+        assert_eq!(replica.leader(), Some(MemberId(2)));
+        let is_request = |body: &Body| matches!(body, Body::HeartbeatAnswer { .. });
+        let _ = sent_to(&mut replica, MemberId(2), is_request);
+        let mut requests = |millis| {
+            former.request(start + Millis(millis), OWN, &mut replica);
+            sent_to(&mut replica, MemberId(2), is_request)
+        };
+        // It is silent from twice 380 ms on, and the first request comes 2 s after that.
+        assert_eq!([0, 759, 760, 2759, 2760].map(&mut requests), [0, 0, 0, 0, 1]);
     }
 
     #[test]

@@ -579,6 +579,16 @@ impl Replica {
         (leader != 0).then_some(MemberId(leader))
     }
 
+    /// Returns whether this member leads, or has received something from the leader that it has
+    /// within twice the shortest time of an election. Voters look for another leader by then, and
+    /// spares never do.
+    #[must_use]
+    pub fn is_led(&self, now: Instant) -> bool {
+        let lately = self.promise.until + self.options.promise();
+        let is_leader = self.role() == ReplicaRole::Leader;
+        is_leader || (self.leader().is_some() && now < lately)
+    }
+
     /// Returns the term in which this member is. It grows with each election.
     #[must_use]
     pub fn term(&self) -> u64 {
