@@ -515,7 +515,7 @@ fn notice_triggers_a_checkpoint_only_if_it_ends_in_time() {
         status.and_then(|()| handles_signal(runner_child(runner.id())?).then_some(()))
     };
     until("the task handles the signal", SOON, is_ready);
-    give(0.05);
+    give(0.1);
     logged("none is begun, and there is no generation");
     assert_eq!(place.newest(), None);
     give(600.0);

@@ -548,7 +548,8 @@ mod tests {
         link.breaks.notify_one();
         until(&link.member.greetings, |greetings| *greetings >= 2).await;
         link.send(b"second").await;
-        until(&link.member.messages, |messages| messages.len() == 2).await;
+        // The first one is sent again if its answer was not there when the connection broke.
+        until(&link.member.messages, |messages| messages.iter().any(|it| it == "second")).await;
     }
 
     #[tokio::test]
@@ -557,7 +558,7 @@ mod tests {
         link.send(UNANSWERED).await;
         until(&link.member.messages, |messages| messages.len() == 1).await;
         link.breaks.notify_one();
-        until(&link.member.messages, |messages| messages.len() == 2).await;
+        until(&link.member.messages, |messages| messages.len() >= 2).await;
         assert!(link.member.messages.borrow().iter().all(|message| message == UNANSWERED));
     }
 
