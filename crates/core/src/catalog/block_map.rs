@@ -176,12 +176,18 @@ impl BlockMap {
         }
     }
 
-    /// Continues the home at a later epoch that was given out.
-    pub(super) fn continue_at(&mut self, id: BlockId, epoch: Epoch) {
-        if let Some(block) = self.0.get_mut(&id) {
-            debug_assert!(block.epoch <= epoch && epoch <= block.epoch_last);
-            block.epoch = epoch;
-        }
+    /// Continues the home at a later epoch that was given out. A lost end of the log may have moved
+    /// the bytes away and back, into another tier of the node.
+    pub(super) fn continue_at(
+        &mut self,
+        id: BlockId,
+        (epoch, tier): (Epoch, Tier),
+        nodes: &mut Nodes,
+    ) {
+        let Some(block) = self.0.get_mut(&id) else { return };
+        let Some(node) = block.home else { return };
+        debug_assert!(block.epoch <= epoch && epoch <= block.epoch_last);
+        rehome(id, block, Copied { node, tier, epoch }, nodes);
     }
 
     /// Reserves the future home of a block that does not move. Returns its epoch there.

@@ -287,7 +287,8 @@ impl Catalog {
             return None;
         }
         if block.home == Some(node) {
-            self.blocks.continue_at(held.block, held.epoch);
+            let shown = (held.epoch, held.tier);
+            self.blocks.continue_at(held.block, shown, &mut self.nodes);
             // What was made or reserved before would carry the epoch back if it became the home.
             self.drop_copy(held.block, orders);
             self.void_move(held.block, orders);
