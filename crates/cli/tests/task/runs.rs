@@ -52,6 +52,8 @@ def verify(directory):
 if len(sys.argv) > 4:
     verify(sys.argv[4])
     sys.exit()
+# Memory that is in use, and no part of the state.
+held = b"x" * (int(os.environ.get("HELD_MEGABYTES", 0)) << 20)
 signal.signal(signal.SIGUSR1, save)
 while count < last:
     time.sleep(0.01)
@@ -500,6 +502,8 @@ fn notice_triggers_a_checkpoint_only_if_it_ends_in_time() {
     command.args(["--interval", "1h", "--on-notice", "--notice-deadline", "10m"]);
     command.arg("--notice-source").arg(format!("file:{}", notice.display()));
     command.arg("--state").arg(place.path("state"));
+    // A notice has half a second left at least, and so much memory is not packed in that time.
+    command.env("HELD_MEGABYTES", "500");
     place.counter(&mut command, 1_000_000);
     let log = std::fs::File::create(place.path("runner.log")).expect("a log");
     let mut runner = command.stderr(log).spawn().expect("started");
@@ -515,7 +519,7 @@ fn notice_triggers_a_checkpoint_only_if_it_ends_in_time() {
         status.and_then(|()| handles_signal(runner_child(runner.id())?).then_some(()))
     };
     until("the task handles the signal", SOON, is_ready);
-    give(0.1);
+    give(0.05);
     logged("none is begun, and there is no generation");
     assert_eq!(place.newest(), None);
     give(600.0);
