@@ -10,6 +10,7 @@ mod history;
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::guarded::text;
@@ -36,6 +37,9 @@ fn ip(words: &[&str]) {
     try_ip(words).unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// How many networks this process has made: its tests run beside one another.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
 /// One bridge, and a namespace for each member. Callers are outside of all of them.
 struct Networks {
     bridge: String,
@@ -46,10 +50,11 @@ struct Networks {
 impl Networks {
     /// Returns why there are none here.
     fn make(count: usize) -> Result<Self, String> {
-        let pid = std::process::id();
+        let (pid, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         // Of the networks for measurements of devices, RFC 2544: no machine has these addresses.
-        let begin = format!("198.{}.{}", 18 + pid / 256 % 2, pid % 256);
-        let made = Self { bridge: format!("sg{pid}"), count, begin };
+        let net = pid.wrapping_mul(2).wrapping_add(number);
+        let begin = format!("198.{}.{}", 18 + net / 256 % 2, net % 256);
+        let made = Self { bridge: format!("sg{pid}n{number}"), count, begin };
         try_ip(&["link", "add", &made.bridge, "type", "bridge"])?;
         let own = format!("{}.254/24", made.begin);
         try_ip(&["addr", "add", &own, "dev", &made.bridge])?;
@@ -176,13 +181,14 @@ impl Parting {
     }
 }
 
-/// Starts three members, each in its namespace. Returns why that cannot be done here.
-fn start(directory: TempDir) -> Result<(Networks, Group), String> {
-    let networks = Networks::make(3)?;
+/// Starts so many members, each in its namespace: three voters, and spares. Returns why that cannot
+/// be done here.
+fn start(directory: TempDir, count: usize) -> Result<(Networks, Group), String> {
+    let networks = Networks::make(count)?;
     let (members, addresses, ports) = (Vec::new(), Vec::new(), Vec::new());
     let variables = Vec::new();
     let mut group = Group { members, addresses, ports, directory, variables, program: None };
-    for place in 0..3 {
+    for place in 0..count {
         let first = group.addresses.first().map(String::as_str);
         let server = networks.server(place, &group.directory, first);
         group.addresses.push(server.address.clone());
@@ -195,7 +201,7 @@ fn start(directory: TempDir) -> Result<(Networks, Group), String> {
 fn part(rounds: u64, seed: u64, file: &str) {
     eprintln!("group-partitions: {rounds} rounds, seed {seed}");
     let directory = TempDir::new().expect("a directory for the test");
-    let (networks, group) = match start(directory) {
+    let (networks, group) = match start(directory, 3) {
         Ok(started) => started,
         Err(why) => {
             eprintln!("skipped, no network namespaces here: {why}");
@@ -250,4 +256,32 @@ fn few_partitions_of_a_group_leave_no_caller_without_an_answer() {
 #[ignore = "make group-partitions: hundreds of rounds"]
 fn many_partitions_of_a_group_leave_no_caller_without_an_answer() {
     part(number("ROUNDS", 200), number("SEED", 1), "group-partitions.jsonl");
+}
+
+/// A spare looks for no other leader than the one that it has.
+#[test]
+fn spare_that_was_cut_off_when_it_was_removed_ends_though_its_leader_is_gone() {
+    let directory = TempDir::new().expect("a directory for the test");
+    let (networks, mut group) = match start(directory, 4) {
+        Ok(started) => started,
+        Err(why) => {
+            eprintln!("skipped, no network namespaces here: {why}");
+            return;
+        }
+    };
+    let leader = group.leader();
+    assert!(leader < 3, "a spare does not lead");
+    until("the spare follows the leader", SOON, || {
+        (group.leader_seen_by(3) == Some(leader)).then_some(())
+    });
+    networks.cut_off(3, true);
+    // Members have the numbers in which they joined.
+    let removed = group.cli(leader, &["group", "remove", "4"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    group.kill(leader);
+    let mut spare = group.members[3].take().expect("it runs");
+    assert_ne!(group.leader(), leader);
+    networks.cut_off(3, false);
+    assert!(!spare.wait(SOON).success(), "a removed member serves no more");
+    assert!(spare.log().contains("removed from its group"), "{}", spare.log());
 }

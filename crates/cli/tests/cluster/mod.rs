@@ -304,6 +304,13 @@ pub(crate) fn path(text: &str) -> Path {
     text.parse().expect("a valid path")
 }
 
+/// Removes a directory into which a process may write meanwhile, in one step: `remove_dir_all` fails
+/// if a file comes after it has listed the directory.
+pub(crate) fn take_away(directory: impl AsRef<std::path::Path>) {
+    let elsewhere = tempfile::tempdir().expect("made");
+    std::fs::rename(directory, elsewhere.path().join("taken")).expect("moved");
+}
+
 /// Runs a future on threads enough for what it spawns. It is polled on the test's own thread, whose
 /// end is the servers'.
 pub(crate) fn block_on<F: Future>(work: F) -> F::Output {

@@ -11,7 +11,7 @@ use crate::cluster::namenodes::{Group, assert_there, client, put};
 use crate::cluster::tasks::{SmallDisk, is_root};
 use crate::cluster::{
     Cluster, Ran, SOON, Server, Shape, block_on, bytes_of, http, path, run, sanderling, spawn_with,
-    until,
+    take_away, until,
 };
 use sanderling_client::{Client, PutOptions};
 
@@ -277,7 +277,7 @@ fn newest_generation_that_somebody_removes_is_stored_again_beside_the_one_before
         names.any(|name| text(name.into()).starts_with("manifest-")).then_some(newest)
     };
     let newest = until("a second generation", SOON, whole);
-    fs::remove_dir_all(&newest).expect("removed");
+    take_away(&newest);
     assert_eq!(until("the same again", SOON, || whole().filter(|it| *it == newest)), newest);
     cluster.namenode.terminate();
     assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
@@ -297,7 +297,7 @@ fn archive_that_somebody_empties_is_stored_again() {
     };
     block_on(async { store(&cluster.client().await, 0).await });
     until("a manifest", SOON, manifest);
-    fs::remove_dir_all(&place).expect("removed");
+    take_away(&place);
     fs::create_dir(&place).expect("made");
     until("a manifest again", SOON, manifest);
     block_on(async { store(&cluster.client().await, 1).await });

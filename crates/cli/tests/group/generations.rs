@@ -7,13 +7,14 @@ use std::time::Duration;
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, config, put, value};
 use crate::cluster::{
-    Port, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until,
+    Port, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until, until_node,
 };
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_core::group_generation::GroupGeneration;
-use sanderling_protocol::Refusal;
+use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::node::{Availability, NodeInfo};
+use sanderling_protocol::{Header, Op, Order, OrderReply, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection, ConnectionOptions};
 
 fn catalog(group: &Group, place: usize) -> PathBuf {
@@ -180,5 +181,64 @@ fn two_recoveries_from_two_survivors_refuse_each_other_by_name() {
         assert!(put.is_err(), "the other recovery is none of this client's");
         let stat = client(&group.addresses[1]).await.stat(&path("/3")).await;
         assert!(stat.is_err(), "the other recovery has it");
+    });
+}
+
+/// Gives a datanode an order as the leader of a term.
+async fn order_in(term: u64, address: &str, order: &Order) -> Result<OrderReply, Refusal> {
+    let deadline = tokio::time::Instant::now() + SOON;
+    let hello = Hello { role: Role::Namenode, cluster: None, node: None, token: None };
+    let options = ConnectionOptions::default();
+    let connected = Connection::connect_with(address, hello, deadline, &options).await;
+    let (connection, _) = connected.expect("a datanode without a secret lets it in");
+    let header = Header { offset: term, ..Header::new(Op::Order, 0) };
+    match connection.call(header, vec![encode_body(order).into()], deadline).await {
+        Ok(frame) => Ok(decode_body(&frame.body).expect("a reply to an order")),
+        Err(CallError::Refused(refusal)) => Err(refusal),
+        Err(error) => panic!("the datanode answers: {error}"),
+    }
+}
+
+/// An order may be on its way for as long as its leader stands still.
+#[test]
+fn datanode_refuses_late_orders_of_an_earlier_leader() {
+    let group = Group::start(3, &[]);
+    let all = group.addresses.join(",");
+    let one = datanode(&group, "one", &all);
+    let first = group.leader();
+    let term = |place: usize| {
+        let listed = group.cli(place, &["group", "ls", "--json"]);
+        let shown: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
+        shown["term"].as_u64().expect("a number")
+    };
+    let earlier = term(first);
+    block_on(async {
+        let client = client(&all).await;
+        let bytes = bytes_of(1, 100_000);
+        client.put(&path("/a"), bytes.clone(), &PutOptions::default()).await.expect("stored");
+        let lookup = Request::Lookup { path: path("/a"), offset: 0, bytes: 1 };
+        let Ok(Reply::Layout(layout)) = client.request(lookup).await else { panic!("its place") };
+        let block = layout.blocks[0];
+        let moved = group.cli(first, &["group", "move-leader"]);
+        assert_eq!(moved.code, 0, "{moved}");
+        // The later leader orders the datanode to fence, and to end that.
+        let words = ["node", "notice", "one", "--deadline", "1h", "--yes", "--namenode", &all];
+        let noticed = run(sanderling().args(words));
+        assert_eq!(noticed.code, 0, "{noticed}");
+        until_node(&client, "one", "draining", |node| node.policy.is_draining()).await;
+        until("the fence has arrived", SOON, || {
+            one.log().contains("ordered to fence").then_some(())
+        });
+        let cancelled = run(sanderling().args(["node", "cancel", "one", "--namenode", &all]));
+        assert_eq!(cancelled.code, 0, "{cancelled}");
+        let drop = Order::Drop { blocks: vec![(block.block, block.epoch)] };
+        let late = order_in(earlier, &one.address, &drop).await;
+        assert!(matches!(late, Err(Refusal::NotLeader { .. })), "{late:?}");
+        let late = order_in(earlier, &one.address, &Order::FenceNode { deadline_in: None }).await;
+        assert!(matches!(late, Err(Refusal::NotLeader { .. })), "{late:?}");
+        assert_eq!(client.get(&path("/a")).await.expect("it is there"), bytes);
+        // The present leader's orders are carried out.
+        let present = order_in(term(first), &one.address, &drop).await;
+        assert!(matches!(present, Ok(OrderReply::Done)), "{present:?}");
     });
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::bag::{Place, has_checkpoint, kill, send, signal};
 use crate::cluster::tasks::library;
-use crate::cluster::{SOON, run, until};
+use crate::cluster::{SOON, run, take_away, until};
 use rustix::process::Signal;
 
 const BAG: [&str; 4] = ["--time", "1s", "--deadline", "10m"];
@@ -87,7 +87,7 @@ fn agent_ends_when_its_bag_is_removed_and_runs_nothing_for_the_next_one() {
     until_there(&place, "log");
     let backend = place.path("backend");
     for name in ["@bag", "bag.000001"] {
-        std::fs::remove_dir_all(backend.join(name)).expect("removed");
+        take_away(backend.join(name));
     }
     submit(&place, &["--count", "2"], &script("new"));
     let ended = first.wait().expect("waited for");
@@ -109,7 +109,7 @@ fn agent_and_wait_end_when_their_bag_is_removed() {
     let mut agent = place.agent("spot", &[]);
     let mut wait = place.task("bag").arg("--wait").spawn().expect("started");
     until("it runs", SOON, || (place.show(&[]).1["tasks"][0]["state"] == "runs").then_some(()));
-    std::fs::remove_dir_all(place.path("backend/@bag")).expect("removed");
+    take_away(place.path("backend/@bag"));
     for ended in [agent.wait(), wait.wait()] {
         assert_eq!(ended.expect("waited for").code(), Some(3));
     }
@@ -137,7 +137,7 @@ fn agent_whose_last_task_ends_after_its_bag_was_removed_ends() {
         let record = records.next()?.ok()?.metadata().ok()?;
         (record.modified().ok()?.elapsed().ok()? > Duration::from_secs(20)).then_some(())
     });
-    std::fs::remove_dir_all(place.path("backend/@bag")).expect("removed");
+    take_away(place.path("backend/@bag"));
     std::fs::write(place.path("go"), "").expect("written");
     let exited = until("it ends", SOON, || agent.try_wait().expect("waited for"));
     assert_eq!(exited.code(), Some(0));
