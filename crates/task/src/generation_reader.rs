@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use zstd::bulk::Decompressor;
 
 use crate::pack_cache::{PackCache, sealed_bytes};
+use crate::reserved_memory::PackMemory;
 use crate::seal::{PackCipher, TaskKey};
 use crate::task_failure::TaskFailure;
 
@@ -86,14 +87,13 @@ struct ChunkOpener {
 
 impl<S: PackSource> GenerationReader<S> {
     /// Makes a reader for these ranges of the stream of a generation, each of which is read once.
-    /// It holds packs of up to so many bytes. Other ranges can be read, too: nothing is held for
-    /// them.
+    /// It holds packs in this memory. Other ranges can be read, too: nothing is held for them.
     pub(crate) fn new(
         source: S,
         key: &TaskKey,
         manifest: &CheckpointManifest,
         ranges: impl Iterator<Item = Range<u64>>,
-        held_bytes_max: u64,
+        memory: PackMemory,
     ) -> Arc<Self> {
         let ranges = ranges.filter(|range| !range.is_empty());
         let planned = ranges.flat_map(|range| chunks_within(manifest, &range));
@@ -105,7 +105,7 @@ impl<S: PackSource> GenerationReader<S> {
             generation: manifest.generation,
             packs: manifest.packs.clone(),
             ciphers: manifest.packs.iter().map(|_| OnceLock::new()).collect(),
-            cache: PackCache::new(&manifest.packs, planned, held_bytes_max),
+            cache: PackCache::new(&manifest.packs, planned, memory),
         })
     }
 
@@ -410,7 +410,7 @@ mod tests {
         fn reader<S: PackSource>(&self, source: S, held_bytes: u64) -> Arc<GenerationReader<S>> {
             let (key, manifest) = (TaskKey::of_nothing(), &self.manifest);
             let ranges = std::iter::once(0..manifest.stream_bytes);
-            GenerationReader::new(source, &key, manifest, ranges, held_bytes)
+            GenerationReader::new(source, &key, manifest, ranges, PackMemory::of(held_bytes))
         }
 
         fn counted(&self, held_bytes: u64) -> Arc<GenerationReader<CountedPacks>> {

@@ -10,8 +10,8 @@ use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
-    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, held_pack_bytes,
-    removal_plan, sparse_packs, unnamed_packs,
+    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, removal_plan,
+    sparse_packs, unnamed_packs,
 };
 use sanderling_protocol::Instant;
 use sanderling_transport::available_bytes;
@@ -24,6 +24,7 @@ use crate::dump_policy::DumpPolicy;
 use crate::generation_reader::{GenerationReader, PackSource};
 use crate::lock::TaskLock;
 use crate::pack_writer::{PackCost, PackWriter};
+use crate::reserved_memory::{PackMemory, RESERVED};
 use crate::seal::{SEALED_MANIFEST_BYTES_MAX, SealError, TaskKey};
 use crate::state::Unpacking;
 use crate::task_failure::TaskFailure;
@@ -198,8 +199,8 @@ impl Generations {
         manifest: &CheckpointManifest,
         ranges: impl Iterator<Item = Range<u64>>,
     ) -> Arc<GenerationReader<TaskBackend>> {
-        let held_bytes_max = held_pack_bytes(available_bytes());
-        GenerationReader::new(self.backend.clone(), &self.key, manifest, ranges, held_bytes_max)
+        let memory = PackMemory::reserve(&RESERVED, available_bytes);
+        GenerationReader::new(self.backend.clone(), &self.key, manifest, ranges, memory)
     }
 
     /// Unpacks a generation into a state directory.

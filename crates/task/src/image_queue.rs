@@ -13,9 +13,7 @@ use std::thread::available_parallelism;
 use sanderling_core::checkpoint::{CHUNK_BYTES, image_buffers, packs_image_now, waiting_chunks};
 use sanderling_transport::available_bytes;
 
-/// Bytes of buffers that dumps of this process are about to make. Those of buffers that were made
-/// are not available any more, so that they do not count here.
-static RESERVED: Mutex<u64> = Mutex::new(0);
+use crate::reserved_memory::RESERVED;
 
 /// A piece of an image.
 #[derive(Debug, PartialEq, Eq)]

@@ -68,6 +68,8 @@ impl ImageServer {
             Some((name, *start..start + bytes))
         };
         let images: BTreeMap<String, Range<u64>> = layout.files.iter().filter_map(image).collect();
+        // Its memory is for the next one.
+        drop(index);
         // CRIU reads each image once.
         let reader = generations.reader(manifest, images.values().cloned());
         Ok(Self { reader, manifest: Arc::new(manifest.clone()), images: Arc::new(images) })

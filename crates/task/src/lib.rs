@@ -29,6 +29,7 @@ mod pack_writer;
 mod predict;
 mod private_directory;
 mod report;
+mod reserved_memory;
 mod run_log;
 mod runner;
 mod running;

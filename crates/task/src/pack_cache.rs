@@ -7,6 +7,8 @@ use bytes::Bytes;
 use sanderling_core::checkpoint::{ManifestPack, SEAL_BYTES, StoredChunk};
 use tokio::sync::OnceCell;
 
+use crate::reserved_memory::PackMemory;
+
 /// A pack is fetched whole only while at least this part of it is still to be read: of a small part
 /// the ranges take less time than the rest. Chosen, not measured.
 const WHOLE_PART: u64 = 4;
@@ -21,8 +23,7 @@ pub(crate) type PackSlot = Arc<OnceCell<Bytes>>;
 pub(crate) struct PackCache {
     /// Bytes of each pack.
     pack_bytes: Vec<u64>,
-    /// Bytes of all packs that may be held.
-    bytes_max: u64,
+    memory: PackMemory,
     held: Mutex<HeldPacks>,
 }
 
@@ -35,12 +36,12 @@ struct HeldPacks {
 }
 
 impl PackCache {
-    /// Makes a cache of up to so many bytes for reads of these chunks. A chunk that several reads
-    /// share is given once for each.
+    /// Makes a cache in this memory for reads of these chunks. A chunk that several reads share is
+    /// given once for each.
     pub(crate) fn new<'a>(
         packs: &[ManifestPack],
         planned: impl Iterator<Item = &'a StoredChunk>,
-        bytes_max: u64,
+        memory: PackMemory,
     ) -> Self {
         let pack_bytes: Vec<u64> = packs.iter().map(|pack| pack.bytes).collect();
         let mut unread = vec![0; packs.len()];
@@ -48,7 +49,7 @@ impl PackCache {
             unread[chunk.pack as usize] += sealed_bytes(chunk);
         }
         let held = HeldPacks { unread, slots: BTreeMap::new(), bytes: 0 };
-        Self { pack_bytes, bytes_max, held: Mutex::new(held) }
+        Self { pack_bytes, memory, held: Mutex::new(held) }
     }
 
     /// Returns the slot of a pack that is held from now on; `None` if there is no room for it, or
@@ -57,7 +58,7 @@ impl PackCache {
         let mut held = self.held();
         match held.slots.get(&number) {
             Some(slot) => Some(Arc::clone(slot)),
-            None => self.admit(&mut held, number, self.bytes_max),
+            None => self.admit(&mut held, number, self.memory.bytes),
         }
     }
 
@@ -67,7 +68,7 @@ impl PackCache {
         let mut held = self.held();
         match held.slots.contains_key(&number) {
             true => None,
-            false => self.admit(&mut held, number, self.bytes_max / 2),
+            false => self.admit(&mut held, number, self.memory.bytes / 2),
         }
     }
 
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn pack_is_held_until_its_last_chunk_was_read() {
         let chunks = [0, 1, 2].map(|number| chunk(number / 2, number * 1000));
-        let cache = PackCache::new(&packs(2, 2000), chunks.iter(), 2000);
+        let cache = PackCache::new(&packs(2, 2000), chunks.iter(), PackMemory::of(2000));
         let slot = cache.slot(0).expect("there is room");
         assert!(Arc::ptr_eq(&slot, &cache.slot(0).expect("it is held")));
         cache.note_read(&chunks[0]);
@@ -144,7 +145,8 @@ mod tests {
     #[test]
     fn pack_of_which_little_is_still_to_be_read_is_not_held() {
         let chunks = [0, 1].map(|number| chunk(0, number * 1000));
-        let cache = |bytes| PackCache::new(&packs(1, bytes), chunks.iter(), 1 << 20);
+        let memory = || PackMemory::of(1 << 20);
+        let cache = |bytes| PackCache::new(&packs(1, bytes), chunks.iter(), memory());
         assert!(cache(8000).slot(0).is_some());
         assert!(cache(8001).slot(0).is_none());
     }
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn packs_that_are_required_later_take_half_of_the_room() {
         let chunks = [0, 1, 2, 3].map(|number| chunk(number, 0));
-        let cache = PackCache::new(&packs(4, 1000), chunks.iter(), 3000);
+        let cache = PackCache::new(&packs(4, 1000), chunks.iter(), PackMemory::of(3000));
         assert!(cache.slot_ahead(0).is_some());
         assert!(cache.slot_ahead(0).is_none(), "it is held already");
         assert!(cache.slot_ahead(1).is_none());

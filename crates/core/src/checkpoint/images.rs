@@ -34,8 +34,8 @@ const BUFFERS_BESIDE: u64 = 64;
 const FEW_PROCESSORS: usize = 2;
 
 /// Returns how many chunks of images may wait to be packed: as many bytes as are requested, or a
-/// part of the memory that is available now, in bytes. What other dumps have reserved is not
-/// available. A task stands still until all of its images were read, so the more may wait, the
+/// part of the memory that is available now, in bytes. What other dumps and reads have reserved is
+/// not available. A task stands still until all of its images were read, so the more may wait, the
 /// less it waits for the packing.
 #[must_use]
 pub fn waiting_chunks(
@@ -71,10 +71,11 @@ pub const fn packs_image_now(
 }
 
 /// Returns how many bytes of packs may be held while a generation is read: a part of the memory
-/// that is available now, in bytes.
+/// that is available now, in bytes. What dumps and other reads have reserved is not available.
 #[must_use]
-pub fn held_pack_bytes(available_bytes: Option<u64>) -> u64 {
-    memory_part(available_bytes).max(HELD_PACK_BYTES_MIN)
+pub fn held_pack_bytes(available_bytes: Option<u64>, reserved_bytes: u64) -> u64 {
+    let available = available_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
+    memory_part(available).max(HELD_PACK_BYTES_MIN)
 }
 
 /// Returns the part of the available memory that is used if nothing else is requested.
@@ -227,10 +228,12 @@ mod tests {
 
     #[test]
     fn packs_that_are_read_take_a_part_of_the_memory_within_bounds() {
-        assert_eq!(held_pack_bytes(Some(2 << 30)), 512 << 20);
-        assert_eq!(held_pack_bytes(Some(64 << 30)), 1 << 30);
-        assert_eq!(held_pack_bytes(Some(1 << 20)), 128 << 20);
-        assert_eq!(held_pack_bytes(None), 128 << 20);
+        assert_eq!(held_pack_bytes(Some(2 << 30), 0), 512 << 20);
+        assert_eq!(held_pack_bytes(Some(64 << 30), 0), 1 << 30);
+        assert_eq!(held_pack_bytes(Some(1 << 20), 0), 128 << 20);
+        assert_eq!(held_pack_bytes(None, 0), 128 << 20);
+        assert_eq!(held_pack_bytes(Some(2 << 30), 1 << 30), 256 << 20, "others reserved a half");
+        assert_eq!(held_pack_bytes(Some(2 << 30), u64::MAX), 128 << 20);
     }
 
     #[test]
