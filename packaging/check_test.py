@@ -308,13 +308,15 @@ class PageTest(unittest.TestCase):
             self.assertEqual(0o644, stat.S_IMODE((self.place / name).stat().st_mode))
         self.assertFalse((self.place / "docs/site").exists())
 
-    def test_pages_that_the_doctor_cites_are_there(self):
+    def test_pages_that_the_program_cites_are_there(self):
         cited = set()
-        for source in (ROOT / "crates/doctor/src").glob("*.rs"):
+        for source in (*(ROOT / "crates/doctor/src").glob("*.rs"),
+                       ROOT / "crates/cli/src/config/command.rs"):
             code = "\n".join(line for line in source.read_text().splitlines()
                              if not line.lstrip().startswith("//"))
             cited |= set(re.findall(r"\b(docs/[A-Z][A-Z-]*\.md)(?:#([\w-]+))?", code))
         self.assertGreater(len(cited), 20)
+        self.assertIn(("docs/CONFIGURATION.md", ""), cited)
         for page, anchor in cited:
             self.assertTrue((self.place / page).is_file(), page)
             self.assertIn(anchor, {"", *anchors(self.place / page)}, page)

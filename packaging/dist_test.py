@@ -287,12 +287,15 @@ class WheelTest(Case):
         shown = run(python, "-m", "pip", "show", "--verbose", "sanderling").stdout
         for value in (tree.project()["issues"], tree.project()["security"]):
             self.assertIn(value, shown)
-        # The pages are not in it: the doctor cites their addresses.
+        # The pages are not in it: the program cites their addresses.
         found = run(self.place / "venv/bin/sanderling", *DOCTOR, self.place, code=1,
                     cwd=self.place, env=clean() | {
                         "HOME": str(self.place), "XDG_RUNTIME_DIR": str(self.place)}).stdout
         page = f"{tree.project()['documentation']}DAY-TWO.html#sanderlingnamenodemissing"
         self.assertIn(page, found)
+        shown = run(self.place / "venv/bin/sanderling", "config", "--help", cwd=self.place,
+                    env=clean()).stdout
+        self.assertIn(f"{tree.project()['documentation']}CONFIGURATION.html", shown)
         # The measuring apparatus is not in it.
         refused = run(self.place / "venv/bin/sanderling", "bench", code=None)
         self.assertNotEqual(0, refused.returncode)

@@ -21,7 +21,7 @@ use sanderling_context::strict::{
 };
 use sanderling_context::{file_kind, is_ours, open_without_waiting};
 
-pub(crate) use self::command::{ConfigCommand, run};
+pub(crate) use self::command::{ConfigCommand, PAGE, after_help, run};
 pub(crate) use self::keys::{ConfigKey, SERVERS, ServerTable, command, is_common};
 pub(crate) use self::problem::{ConfigLineError, ConfigProblem};
 use crate::failure::{Exit, Failure, FailureKind, whole};

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
+use sanderling_cli_common::pages;
 
 use crate::args::Cli;
+use crate::config;
 use crate::failure::Failure;
 
 /// `sanderling man`.
@@ -22,5 +24,11 @@ pub(crate) struct Man {
 pub(crate) fn run(args: &Man) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::file(&args.directory, error);
     std::fs::create_dir_all(&args.directory).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), &args.directory).map_err(failed)
+    let mut command = Cli::command();
+    if let Some(of_config) = command.find_subcommand_mut("config") {
+        // Packages have the manual for machines on which the pages may be anywhere.
+        let end = config::after_help(&pages::on_site(config::PAGE));
+        *of_config = std::mem::take(of_config).after_help(end);
+    }
+    clap_mangen::generate_to(command, &args.directory).map_err(failed)
 }

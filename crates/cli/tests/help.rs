@@ -138,7 +138,10 @@ fn help_texts_are_the_golden_ones() {
     let (mut changed, mut expected) = (Vec::new(), BTreeSet::new());
     for words in COMMANDS.iter().filter(|words| **words != OF_PYTHON) {
         let name = if words.is_empty() { "root".to_owned() } else { words.join("-") };
-        let ran = run(sanderling().args(*words).arg("--help").env("COLUMNS", "100"));
+        let mut command = sanderling();
+        command.args(*words).arg("--help").env("COLUMNS", "100");
+        // Not that of a checkout, where pages are cited by their paths.
+        let ran = run(command.current_dir(golden()));
         assert_eq!(ran.code, 0, "{words:?}: {ran}");
         let path = golden().join(format!("{name}.txt"));
         expected.insert(format!("{name}.txt"));
@@ -178,6 +181,10 @@ fn manual_has_a_page_for_every_command() {
         let page = std::fs::read_to_string(pages.join(&name)).expect("it is there");
         assert!(page.contains(".SH SYNOPSIS"), "{name}");
     }
+    let of_config = std::fs::read_to_string(pages.join("sanderling-config.1"));
+    let of_config = of_config.expect("it is there");
+    let cited = "https://sanderling.example/docs/CONFIGURATION.html has all keys";
+    assert!(of_config.contains(cited), "{of_config}");
     let denied = run(sanderling().args(["man", "/proc/none"]));
     assert_eq!(denied.code, 3, "{denied}");
 }

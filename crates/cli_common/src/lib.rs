@@ -18,6 +18,7 @@ pub mod near_units;
 pub mod next;
 pub mod otlp;
 pub mod output;
+pub mod pages;
 pub mod policy;
 pub mod printable;
 pub mod process;

@@ -126,13 +126,19 @@ enum Medium {
     Bucket(Bucket),
 }
 
+/// Refuses the stores that the start of a datanode refuses; no store receives a request.
+///
+/// # Errors
+/// [`DurableStoreError`]: a URL or the settings are wrong, two stores have one name, or one is in
+/// another one.
+pub async fn check_durable_stores(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
+    DurableStores::open(options).await.map(drop)
+}
+
 /// Refuses stores of one datanode of which one lies in another one, by their URLs and then by where
 /// their directories are. The file systems of these get 5 s; a look that takes longer is a warning
 /// in the log.
-///
-/// # Errors
-/// [`DurableStoreError::Overlap`]: choose a place that is in no other store.
-pub async fn check_stores_apart(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
+async fn check_stores_apart(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
     if options.len() < 2 {
         return Ok(());
     }
@@ -153,6 +159,7 @@ impl DurableStores {
     /// [`DurableStoreError`]: a URL or the settings are wrong, two stores have one name, or one is
     /// in another one.
     pub(crate) async fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
+        options.iter().try_for_each(DurableOptions::refuse_users)?;
         check_stores_apart(options).await?;
         let mut stores = BTreeMap::new();
         for one in options {

@@ -54,7 +54,7 @@ mod tiers;
 mod upload;
 mod write_queue;
 
-pub use durable::{DurableOptions, DurableStoreError, check_stores_apart};
+pub use durable::{DurableOptions, DurableStoreError, check_durable_stores};
 pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
 pub use join_failure::JoinFailure;
 pub use local::LocalOptions;

@@ -11,7 +11,6 @@ mod gather;
 mod group;
 mod machine;
 mod namenode;
-mod pages;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -24,6 +23,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_cli_common::pages;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::Size;
 use tokio::task::spawn_blocking;
@@ -74,7 +74,9 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     };
     let (mut checks, of_cluster) = tokio::join!(of_machine(&directory, args.dram.0), cluster);
     checks.extend(of_cluster);
-    cite_pages(&mut checks);
+    for mend in checks.iter_mut().filter_map(|check| check.mend.as_mut()) {
+        *mend = pages::cited(mend);
+    }
     session.output.result(&serde_json::json!({ "checks": checks }), |writer| {
         checks.iter().try_for_each(|check| write(writer, check))
     })?;
@@ -91,16 +93,6 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
                 None => failure,
             })
         }
-    }
-}
-
-/// Cites pages by where a package has put them; in a checkout, by their paths there; else by their
-/// addresses.
-fn cite_pages(checks: &mut [Check]) {
-    let program = std::env::current_exe().ok();
-    let installed = program.and_then(|program| pages::installed_with(&program));
-    for mend in checks.iter_mut().filter_map(|check| check.mend.as_mut()) {
-        *mend = pages::cited(mend, installed.as_deref(), Path::new(""));
     }
 }
 

@@ -14,7 +14,7 @@ use sanderling_cli_common::units::{Rate, Size, Span, UnitError};
 use sanderling_cli_common::{refused, server, session, units};
 use sanderling_datanode::{
     DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
-    DurableStoreError, JoinFailure, LocalOptions, ObjectOptions, check_stores_apart,
+    DurableStoreError, JoinFailure, LocalOptions, ObjectOptions, check_durable_stores,
 };
 use sanderling_notices::Acknowledge;
 use sanderling_protocol::Refusal;
@@ -354,18 +354,19 @@ fn durable(args: &Datanode) -> Result<Vec<DurableOptions>, Failure> {
     options.collect()
 }
 
-/// Refuses durable stores of which one lies in another one, as the start of the datanode does;
-/// `given` are the flags of `sanderling datanode`.
+/// Refuses the durable stores that the start of the datanode refuses; `given` are the flags of
+/// `sanderling datanode`. The settings of buckets are not checked: they are in the environment in
+/// which the datanode will start.
 ///
 /// # Errors
-/// [`DurableStoreError::Overlap`]: choose a place that is in no other store.
+/// [`DurableStoreError`]: a URL is wrong, two stores have one name, or one is in another one.
 pub async fn check_stores(given: &ArgMatches) -> Result<(), DurableStoreError> {
     let places = given.get_many::<DurablePlace>("durable").unwrap_or_default();
     let options = places.map(|place| {
         let DurablePlace { name, url } = place.clone();
         DurableOptions { name, url, settings: Vec::new() }
     });
-    check_stores_apart(&options.collect::<Vec<_>>()).await
+    check_durable_stores(&options.collect::<Vec<_>>()).await
 }
 
 async fn serve(

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
+use sanderling_cli_common::pages;
 use serde_json::json;
 
 use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
@@ -19,9 +20,13 @@ use crate::global::Global;
 use crate::output::{Align, Output, Table};
 use crate::session::block_on;
 
-/// Commands on configuration files.
-#[derive(Debug, Subcommand)]
-#[command(after_help = "\
+/// The page with all keys, in a checkout.
+pub(crate) const PAGE: &str = "docs/CONFIGURATION.md";
+
+/// Returns the end of the help, which cites [`PAGE`] as the reader finds it.
+pub(crate) fn after_help(page: &str) -> String {
+    format!(
+        "\
 A key is a flag's name. Keys of all servers stand at the top, those of one in
 its table:
 
@@ -32,7 +37,13 @@ its table:
 
 A flag comes before the environment, the environment before the file, the file
 before the default. Relative paths are relative to the file.
-docs/CONFIGURATION.md has all keys.")]
+{page} has all keys."
+    )
+}
+
+/// Commands on configuration files.
+#[derive(Debug, Subcommand)]
+#[command(after_help = after_help(&pages::cited(PAGE)))]
 pub(crate) enum ConfigCommand {
     /// Show each value that a server would run with, and where it comes from
     Show(ConfigShow),
@@ -201,7 +212,7 @@ fn refused_of(server: &ServerTable, path: &Path, values: &[FileValue]) -> Option
     file_error(&error, path, values)
 }
 
-/// Returns the refusal of durable stores of which one lies in another one, if there is one.
+/// Returns the refusal of the durable stores by the datanode, if there is one.
 fn refused_stores(
     server: &ServerTable,
     path: &Path,
@@ -217,16 +228,16 @@ fn refused_stores(
         Ok(())
     })?;
     Ok(refused.map(|error| {
-        let problem = ConfigProblem::Overlap { cause: error.to_string() };
+        let problem = ConfigProblem::DurableStores { cause: error.to_string() };
         ConfigLineError::new(path, given.line, problem)
     }))
 }
 
 fn check(path: &Path, output: Output) -> Result<(), Failure> {
-    let next = "sanderling config --help, or docs/CONFIGURATION.md with all keys";
+    let next = format!("sanderling config --help, or {} with all keys", pages::cited(PAGE));
     // Its own next command, when a server read the file, is this one.
     let file = read(path).map_err(|failure| match failure.exit {
-        Exit::Usage => failure.instead(next),
+        Exit::Usage => failure.instead(&next),
         _ => failure,
     })?;
     let mut problems: Vec<ConfigLineError> = Vec::new();

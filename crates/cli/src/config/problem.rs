@@ -49,9 +49,10 @@ pub(crate) enum ConfigProblem {
     /// The flag does not take the value.
     #[error("{flag} = {value:?} is no valid value")]
     Invalid { flag: String, value: String },
-    /// A durable store lies in another one, in the words of the datanode that refuses it.
+    /// The durable stores cannot be used together, or one cannot at all, in the words of the
+    /// datanode that refuses them.
     #[error("durable: {cause}")]
-    Overlap { cause: String },
+    DurableStores { cause: String },
     /// The flags do not fit together, in the words of their parser.
     #[error("{words}")]
     Flags { words: String },

@@ -6,9 +6,9 @@ use std::fmt::Write;
 use clap::Arg;
 use sanderling_tidy::tree;
 
+use super::PAGE;
 use super::keys::{ConfigKey, KeyKind, NOT_IN_FILES, SERVERS, ServerTable, command, is_common};
 
-const PAGE: &str = "docs/CONFIGURATION.md";
 const START: &str = "<!-- the tables of keys are made by a test -->\n";
 
 fn flag<'a>(all: &'a clap::Command, server: &ServerTable, key: &ConfigKey) -> &'a Arg {

@@ -247,7 +247,7 @@ pub(crate) async fn until_node(
     client: &Client,
     name: &str,
     what: &str,
-    is_so: impl Fn(&NodeInfo) -> bool,
+    mut is_so: impl FnMut(&NodeInfo) -> bool,
 ) -> NodeInfo {
     let limit = Instant::now() + SOON;
     loop {

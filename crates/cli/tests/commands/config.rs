@@ -122,6 +122,7 @@ fn wrong_files_are_refused_with_file_line_and_nearest_key() {
         ("[datanode]\npolicy = \"best\"\n", 2, "policy = \"best\" is none of sanderling"),
         ("[manager]\nno-precopy = 1\n", 2, "no-precopy must be true or false, not a number"),
         ("dram = \"1GiB\"\n", 1, "dram belongs into [datanode]"),
+        ("[datanode]\n[manager]\nno-precopy = 1\n", 3, "must be true or false, not a number"),
         ("[datanode]\ncontext = \"prod\"\n", 2, "unknown key \"context\" of [datanode]"),
         ("[datanode]\ndisk = \"1GiB\"\n", 2, "--disk-dir"),
         ("[datanode\n", 1, ""),
@@ -173,13 +174,9 @@ fn durable_stores_in_one_another_are_refused_as_at_the_start_of_the_datanode() {
     let place = directory.path();
     std::fs::create_dir_all(place.join("stores/below")).expect("made");
     std::os::unix::fs::symlink(place.join("stores"), place.join("link")).expect("linked");
-    let check = |one: &str, other: &str| {
+    let list = |one: &str, other: &str| {
         let [one, other] = [one, other].map(|name| place.join(name).display().to_string());
-        let list = format!("[\"one=file://{one}\", \"other=file://{other}\"]");
-        let text = format!("[datanode]\ndram = \"8MiB\"\ndurable = {list}\nhttp = \"none\"\n");
-        let path = written(&directory, &text);
-        let ran = run(sanderling().args(["config", "check"]).arg(&path));
-        (path, ran)
+        [format!("one=file://{one}"), format!("other=file://{other}")]
     };
     for (one, other) in [
         ("stores", "stores"),
@@ -188,17 +185,68 @@ fn durable_stores_in_one_another_are_refused_as_at_the_start_of_the_datanode() {
         ("stores", "link"),
         ("link/missing", "stores"),
     ] {
-        let (path, ran) = check(one, other);
-        assert_eq!(ran.code, 2, "{one}, {other}: {ran}");
-        let place = format!("{}:3: durable: ", path.display());
-        let refusal = ran.stdout.trim_end().strip_prefix(&place).unwrap_or_else(|| panic!("{ran}"));
-        assert!(refusal.contains("lies in the store"), "{ran}");
-        let last = ["--namenode", &cluster.namenode.address];
-        let started = run(sanderling().args(words(&["datanode"], &path, &last)));
-        assert!(started.code == 1 && started.stderr.contains(refusal), "{refusal}: {started}");
+        let refusal = refusal_of_stores(&cluster, &directory, &list(one, other));
+        assert!(refusal.contains("lies in the store"), "{one}, {other}: {refusal}");
     }
-    let (_, ran) = check("stores/below", "stores/below2");
+    let (_, ran) = check_stores(&directory, &list("stores/below", "stores/below2"));
     assert_eq!(ran.code, 0, "{ran}");
+}
+
+#[test]
+fn durable_stores_of_one_name_or_at_an_unknown_url_are_refused_as_at_the_start_of_the_datanode() {
+    let cluster = Cluster::of(0);
+    let directory = TempDir::new().expect("a directory");
+    for (stores, part) in [
+        (vec!["one=file:///srv/a", "one=file:///srv/b"], "there are two stores named one"),
+        (vec!["one=s3://bucket/a", "one=file:///srv/b"], "there are two stores named one"),
+        (vec!["one=gs://bucket/prefix"], "not at \"gs://bucket/prefix\""),
+        (vec!["one=file:///srv/a", "other=file://srv/b"], "not at \"file://srv/b\""),
+        (vec!["one=s3://"], "the store one is at file:///directory or s3://bucket/prefix"),
+        (vec!["one=s3://user@bucket/prefix"], "the store one: the URL has a user or a password"),
+    ] {
+        let stores: Vec<String> = stores.into_iter().map(str::to_owned).collect();
+        let refusal = refusal_of_stores(&cluster, &directory, &stores);
+        assert!(refusal.contains(part), "{stores:?}: {refusal}");
+    }
+    // No store receives a request: there are no such ones.
+    let stores = ["one=s3://bucket/a", "other=s3://bucket/b", "third=file:///none"];
+    let (_, ran) = check_stores(&directory, &stores.map(str::to_owned));
+    assert_eq!(ran.code, 0, "{ran}");
+}
+
+/// Runs `config check` with a file whose datanode has stores.
+fn check_stores(directory: &TempDir, stores: &[String]) -> (PathBuf, Ran) {
+    let text = format!("[datanode]\ndram = \"8MiB\"\ndurable = {stores:?}\nhttp = \"none\"\n");
+    let path = written(directory, &text);
+    let ran = run(sanderling().args(["config", "check"]).arg(&path));
+    (path, ran)
+}
+
+/// Checks that `config check` refuses stores, and the datanode in the same words; returns these.
+fn refusal_of_stores(cluster: &Cluster, directory: &TempDir, stores: &[String]) -> String {
+    let (path, ran) = check_stores(directory, stores);
+    assert_eq!(ran.code, 2, "{stores:?}: {ran}");
+    let place = format!("{}:3: durable: ", path.display());
+    let refusal = ran.stdout.trim_end().strip_prefix(&place).unwrap_or_else(|| panic!("{ran}"));
+    let last = ["--namenode", &cluster.namenode.address];
+    let started = run(sanderling().args(words(&["datanode"], &path, &last)));
+    assert!(started.code == 1 && started.stderr.contains(refusal), "{refusal}: {started}");
+    refusal.to_owned()
+}
+
+#[test]
+fn page_with_all_keys_is_cited_where_the_reader_has_it() {
+    let directory = TempDir::new().expect("a directory");
+    let wrong = written(&directory, "[datanode\n");
+    let cites = |place: &Path, page: &str| {
+        let ran = run(sanderling().args(["config", "--help"]).current_dir(place));
+        assert!(ran.stdout.contains(&format!("\n{page} has all keys.")), "{ran}");
+        let ran = run(sanderling().args(["config", "check"]).arg(&wrong).current_dir(place));
+        assert!(ran.stderr.contains(&format!(", or {page} with all keys")), "{ran}");
+    };
+    cites(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), "docs/CONFIGURATION.md");
+    // As with a wheel, which has no pages.
+    cites(directory.path(), "https://sanderling.example/docs/CONFIGURATION.html");
 }
 
 #[test]

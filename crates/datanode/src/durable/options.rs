@@ -12,7 +12,7 @@ use super::Medium;
 use super::apart::{self, StorePlace};
 use super::bucket::Bucket;
 use super::files::Files;
-use crate::object::{ObjectOptions, UnusableStore};
+use crate::object::{ObjectOptions, ObjectTierError, UnusableStore};
 
 /// The options of one store of durable directories. All datanodes that name it must mean the same
 /// place.
@@ -38,6 +38,16 @@ pub enum DurableStoreError {
         name: String,
         /// The URL.
         url: String,
+    },
+    /// The URL, or a variable of the environment, has a user or a password in it. The message has
+    /// neither.
+    #[error("the store {name}: {cause}")]
+    HasUser {
+        /// Its name.
+        name: String,
+        /// What has it.
+        #[source]
+        cause: Box<ObjectTierError>,
     },
     /// The store cannot be opened or does not answer.
     #[error("the store {name} at {url} cannot be used: {cause}")]
@@ -124,6 +134,28 @@ impl DurableOptions {
         self.url.strip_prefix("file://").filter(|it| it.starts_with('/'))
     }
 
+    /// Refuses a user or a password in the URL of a bucket or in its endpoint, which every other
+    /// error would show.
+    pub(super) fn refuse_users(&self) -> Result<(), DurableStoreError> {
+        if !self.url.starts_with("s3://") {
+            return Ok(());
+        }
+        self.bucket_options().refuse_users().map_err(|cause| DurableStoreError::HasUser {
+            name: self.name.clone(),
+            cause: Box::new(cause),
+        })
+    }
+
+    /// Returns the options of a bucket.
+    fn bucket_options(&self) -> ObjectOptions {
+        ObjectOptions {
+            url: self.url.clone(),
+            settings: self.settings.clone(),
+            time_max: STORE_OPERATION_MAX.into(),
+            ..ObjectOptions::default()
+        }
+    }
+
     pub(super) fn open(&self) -> Result<Medium, DurableStoreError> {
         let unusable = |cause: UnusableStore| DurableStoreError::Unusable {
             name: self.name.clone(),
@@ -140,13 +172,55 @@ impl DurableOptions {
             place.map(|it| it.split_once('/').unwrap_or((it, ""))).ok_or_else(unknown)?;
         let prefix = Path::parse(prefix.trim_end_matches('/'));
         let prefix = prefix.map_err(|error| unusable(error.into()))?;
-        let options = ObjectOptions {
-            url: self.url.clone(),
-            settings: self.settings.clone(),
-            time_max: STORE_OPERATION_MAX.into(),
-            ..ObjectOptions::default()
-        };
-        let store = options.s3(bucket).map_err(|error| unusable(error.into()))?;
+        let store = self.bucket_options().s3(bucket).map_err(|error| unusable(error.into()))?;
         Ok(Medium::Bucket(Bucket::new(store, prefix)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::check_durable_stores;
+
+    /// Returns the text of the refusal of two stores, which is empty if they are not refused.
+    async fn refusal_of(stores: [(&str, &str); 2]) -> String {
+        let options = stores.map(|(name, url)| DurableOptions {
+            name: name.to_owned(),
+            url: url.to_owned(),
+            settings: Vec::new(),
+        });
+        let refused = check_durable_stores(&options).await.err();
+        refused.map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn stores_that_cannot_be_used_are_refused_without_a_request() {
+        let other = ("other", "s3://bucket/a");
+        for (store, part) in [
+            (("other", "s3://bucket/b"), "there are two stores named other"),
+            (("one", "gs://bucket/b"), "s3://bucket/prefix, not at \"gs://bucket/b\""),
+            (("one", "file://relative"), "not at \"file://relative\""),
+            (("one", "s3://"), "not at \"s3://\""),
+            (("one", "s3://bucket/a/b"), "the store one at s3://bucket/a/b lies in the store"),
+        ] {
+            for stores in [[store, other], [other, store]] {
+                let refusal = refusal_of(stores).await;
+                assert!(refusal.contains(part), "{stores:?}: {refusal}");
+            }
+        }
+        assert_eq!(refusal_of([("one", "s3://bucket/b"), other]).await, "");
+        assert_eq!(refusal_of([("one", "file:///none"), other]).await, "");
+    }
+
+    #[tokio::test]
+    async fn user_or_password_in_a_url_is_refused_and_not_repeated() {
+        for url in ["s3://AKIA:TOPSECRET@bucket/a", "s3://TOPSECRET@bucket"] {
+            // The second store lies in the first one, too.
+            let below = format!("{url}/b");
+            let refusal = refusal_of([("one", url), ("two", below.as_str())]).await;
+            let begin = "the store one: the URL has a user or a password; ";
+            assert!(refusal.starts_with(begin), "{url}: {refusal}");
+            assert!(!refusal.contains("TOPSECRET"), "{refusal}");
+        }
     }
 }

@@ -186,7 +186,7 @@ impl ObjectOptions {
     }
 
     /// Refuses a user or a password in the URL or in an endpoint, which an error would show.
-    fn refuse_users(&self) -> Result<(), ObjectTierError> {
+    pub(crate) fn refuse_users(&self) -> Result<(), ObjectTierError> {
         let has_user = |place: &str| Err(ObjectTierError::HasUser { place: place.to_owned() });
         let place = self.url.strip_prefix("s3://").unwrap_or_default();
         let bucket = place.split('/').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Where the pages are that a next step cites: a directory of a package, `docs/` of a checkout, or
-//! the site of the documentation.
+//! Where the pages are that a text cites: a directory of a package, `docs/` of a checkout, or the
+//! site of the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +9,39 @@ const INSTALLED: &str = "share/doc/sanderling/docs";
 /// How the path of a page begins in a checkout.
 const CHECKOUT: &str = "docs/";
 
+/// The site of the documentation, which has the pages of a checkout: the address in Cargo.toml.
+const SITE: &str = "https://sanderling.example/docs/";
+
+/// Returns a text of one line with the pages that it cites, such as `docs/CLI.md`, as the reader
+/// finds them: where a package has put them; in a checkout, by their paths there; else by their
+/// addresses.
+#[must_use]
+pub fn cited(text: &str) -> String {
+    let program = std::env::current_exe().ok();
+    let installed = program.and_then(|program| installed_with(&program));
+    cited_in(text, installed.as_deref(), Path::new(""))
+}
+
+/// Returns the address of a page, such as `docs/CLI.md`, on the site.
+#[must_use]
+pub fn on_site(page: &str) -> String {
+    let name = page.strip_prefix(CHECKOUT).unwrap_or(page);
+    format!("{SITE}{}", name.replacen(".md", ".html", 1))
+}
+
 /// Returns the directory of the pages that a package installed with a program, `PREFIX/bin/NAME`;
 /// `None` without one, as in a checkout.
-pub(super) fn installed_with(program: &Path) -> Option<PathBuf> {
+fn installed_with(program: &Path) -> Option<PathBuf> {
     let prefix = program.parent()?.parent()?;
     Some(prefix.join(INSTALLED)).filter(|pages| pages.is_dir())
 }
 
-/// The site of the documentation, which has the pages of a checkout: the address in Cargo.toml.
-const SITE: &str = "https://sanderling.example/docs/";
-
-/// Returns a next step with the pages that it cites as a reader in `directory` finds them: below
+/// Returns a text with the pages that it cites as a reader in `directory` finds them: below
 /// `installed`, else in the directory, if it is that of a checkout, else on the site.
-pub(super) fn cited(mend: &str, installed: Option<&Path>, directory: &Path) -> String {
-    let words = mend.split(' ').map(|word| match (word.strip_prefix(CHECKOUT), installed) {
+fn cited_in(text: &str, installed: Option<&Path>, directory: &Path) -> String {
+    let words = text.split(' ').map(|word| match (word.strip_prefix(CHECKOUT), installed) {
         (Some(page), Some(pages)) => pages.join(page).display().to_string(),
-        (Some(page), None) if !is_in(directory, page) => {
-            format!("{SITE}{}", page.replacen(".md", ".html", 1))
-        }
+        (Some(page), None) if !is_in(directory, page) => on_site(page),
         _ => word.to_owned(),
     });
     words.collect::<Vec<String>>().join(" ")
@@ -51,7 +66,7 @@ mod tests {
             ("look at /srv/docs/a", "look at /srv/docs/a"),
             ("its log, its load", "its log, its load"),
         ] {
-            assert_eq!(cited(mend, Some(pages), Path::new("/none")), shown);
+            assert_eq!(cited_in(mend, Some(pages), Path::new("/none")), shown);
         }
     }
 
@@ -66,9 +81,10 @@ mod tests {
             ),
             ("its log, its load", "its log, its load"),
         ] {
-            assert_eq!(cited(mend, None, Path::new("/none")), shown);
-            assert_eq!(cited(mend, None, &checkout), mend);
+            assert_eq!(cited_in(mend, None, Path::new("/none")), shown);
+            assert_eq!(cited_in(mend, None, &checkout), mend);
         }
+        assert_eq!(on_site("docs/UPGRADING.md"), "https://sanderling.example/docs/UPGRADING.html");
         let workspace = std::fs::read_to_string(checkout.join("Cargo.toml")).expect("it is there");
         assert!(workspace.contains(&format!("documentation = \"{SITE}\"\n")), "{SITE}");
     }
