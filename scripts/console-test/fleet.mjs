@@ -48,7 +48,7 @@ export class Cluster {
   #own = [];
 
   constructor(words = []) {
-    this.directory = mkdtempSync(join(tmpdir(), "sanderling-cli-common-"));
+    this.directory = mkdtempSync(join(tmpdir(), "sanderling-console-test-"));
     const start = ["--json", "local", "start", "--port", "0", ...words];
     const record = JSON.parse(this.run(start));
     this.namenode = record.namenode;

@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use sanderling_cli_common::{
+use sanderling_client::{Client, ClientError};
+use sanderling_command::{
     child, credentials, failure, global, output, process, progress, refused, session, units,
 };
-use sanderling_client::{Client, ClientError};
 use sanderling_protocol::message::ObjectKind;
 
 use crate::failure::Failure;

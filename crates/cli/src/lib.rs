@@ -30,11 +30,11 @@ use std::ffi::OsString;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use sanderling_cli_common::{
+use sanderling_client::ClientError;
+use sanderling_command::{
     cluster, drain_plan, failure, fleet, global, near_units, next, output, printable, progress,
     refused, session, units,
 };
-use sanderling_client::ClientError;
 use sanderling_protocol::Refusal;
 use sanderling_transport::CallError;
 use sanderling_transport::trace::{begin, spanned};

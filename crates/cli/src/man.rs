@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
-use sanderling_cli_common::pages;
+use sanderling_command::pages;
 
 use crate::args::Cli;
 use crate::config;

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use sanderling_cli_common::session::Session;
+use sanderling_command::session::Session;
 use sanderling_transport::{
     ClientTls, Validity, ValidityState, read_validities, unix_seconds, worst,
 };

@@ -3,10 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sanderling_cli_common::cluster::first_address;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
 use sanderling_client::diagnosed;
+use sanderling_command::cluster::first_address;
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_protocol::Policy;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_transport::{CallError, CredentialsFault, not_namenode};

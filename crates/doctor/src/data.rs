@@ -1,6 +1,6 @@
 //! The data: notices under way, exposure, the reserve, room, and what is lost.
 
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_core::relocation::forecast_of;
 use sanderling_protocol::message::Room;
 use sanderling_protocol::{Millis, NodeInfo, Policy};

@@ -1,6 +1,6 @@
 //! Durable directories: whether their stores take what is sealed below them.
 
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_protocol::message::DurableStatus;
 
 use super::check::{Check, listed};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_protocol::node::Availability;
 use sanderling_protocol::{Millis, NodeInfo, Policy};
 use sanderling_transport::is_loopback;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sanderling_cli_common::cluster::first_address;
-use sanderling_cli_common::session::Session;
 use sanderling_client::{Client, ClientError};
+use sanderling_command::cluster::first_address;
+use sanderling_command::session::Session;
 use sanderling_core::access::parts;
 use sanderling_namenode::{GroupPage, group_page};
 use sanderling_protocol::message::{Member, Members};

@@ -1,7 +1,7 @@
 //! A group of namenodes: which of its members answer, whether another loss would stop it, and what
 //! waits for its archive.
 
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_namenode::{GroupPage, MemberPage};
 use sanderling_protocol::message::MemberRole;
 

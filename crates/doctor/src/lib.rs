@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::pages;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units::Size;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::pages;
+use sanderling_command::session::Session;
+use sanderling_command::units::Size;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -164,7 +164,7 @@ fn write(writer: &mut dyn Write, check: &Check) -> std::io::Result<()> {
         CheckLevel::Warn => "warn",
         CheckLevel::Fail => "FAIL",
     };
-    let found = sanderling_cli_common::printable::printable(&check.found);
+    let found = sanderling_command::printable::printable(&check.found);
     writeln!(writer, "{word:<5} {:<9} {found}", check.name)?;
     match &check.mend {
         Some(mend) => writeln!(writer, "{:<15} mend: {mend}", ""),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_transport::{DESCRIPTORS_WANTED, available_bytes};
 
 use super::check::Check;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanderling_cli_common::units;
+use sanderling_command::units;
 
 use super::check::{Check, of_nodes};
 use super::figures::MetricPage;

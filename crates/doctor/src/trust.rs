@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_transport::{ValidityState, worst};
 
 use super::check::{Check, of_nodes};

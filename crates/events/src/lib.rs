@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use sanderling_cli_common::failure::{Exit, Failure, RefusalKind};
-use sanderling_cli_common::output::is_coloured;
-use sanderling_cli_common::printable::printable;
-use sanderling_cli_common::refused;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units::{self, Span};
 use sanderling_client::Client;
+use sanderling_command::failure::{Exit, Failure, RefusalKind};
+use sanderling_command::output::is_coloured;
+use sanderling_command::printable::printable;
+use sanderling_command::refused;
+use sanderling_command::session::Session;
+use sanderling_command::units::{self, Span};
 use sanderling_protocol::{Event, Instant, Millis, NodeId};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ pub async fn run(session: Session, args: Events) -> Result<(), Failure> {
         severity: args.severity,
     };
     let mut names = NodeNames::default();
-    names.learn_nodes(&sanderling_cli_common::fleet::nodes(&session, &client, true).await?);
+    names.learn_nodes(&sanderling_command::fleet::nodes(&session, &client, true).await?);
     if args.follow {
         session.goes_on();
     }
@@ -155,7 +155,7 @@ async fn learn(
 ) -> Result<(), Failure> {
     names.learn_events(events);
     if names.is_missing(events) {
-        names.learn_nodes(&sanderling_cli_common::fleet::nodes(session, client, true).await?);
+        names.learn_nodes(&sanderling_command::fleet::nodes(session, client, true).await?);
         names.give_up(events);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What an event is for people, in one line.
 
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_protocol::event::EventKind;
 use sanderling_protocol::{JobId, MemberId, Millis, NodeId};
 
@@ -32,11 +32,7 @@ pub fn text(kind: &EventKind, names: &NodeNames) -> String {
         | EventKind::BlocksRebalanced { .. }
         | EventKind::BlocksLost { .. } => of_moves(kind, names),
         EventKind::DrainForecast { node, forecast } => {
-            format!(
-                "{} forecast: {}",
-                title(node),
-                sanderling_cli_common::fleet::forecast(forecast)
-            )
+            format!("{} forecast: {}", title(node), sanderling_command::fleet::forecast(forecast))
         }
         EventKind::NodeAtRisk { node, name, reason } => {
             format!("node {node} ({name}) is likely to get its notice soon: {reason}")

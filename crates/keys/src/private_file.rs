@@ -4,8 +4,8 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::refused::shell_word;
+use sanderling_command::failure::Failure;
+use sanderling_command::refused::shell_word;
 
 /// Writes a new file that only its owner can read.
 ///

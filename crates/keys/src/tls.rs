@@ -9,11 +9,11 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SigningKey, date_time_ymd,
 };
-use sanderling_cli_common::credentials::tls_failed;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::units::Span;
+use sanderling_command::credentials::tls_failed;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
+use sanderling_command::units::Span;
 use sanderling_transport::{ClientTls, read_private, read_validities, unix_seconds, worst};
 use serde_json::json;
 

@@ -10,14 +10,14 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
-use sanderling_cli_common::cluster::first_address;
-use sanderling_cli_common::credentials::{peers, secret};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::refused;
-use sanderling_cli_common::session::{self, Session};
-use sanderling_cli_common::units::Span;
+use sanderling_command::cluster::first_address;
+use sanderling_command::credentials::{peers, secret};
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
+use sanderling_command::refused;
+use sanderling_command::session::{self, Session};
+use sanderling_command::units::Span;
 use sanderling_core::access::{
     Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole, UnknownRight, parts, right_words,
 };

@@ -21,8 +21,8 @@ mod workload;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::{
+use sanderling_command::global::Global;
+use sanderling_command::{
     child, failure, global, output, policy, process, progress, ready, refused, server, session,
     units,
 };

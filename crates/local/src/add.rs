@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, RefusalKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::refused::shell_word;
-use sanderling_cli_common::units::{self, Size};
+use sanderling_command::failure::{Exit, Failure, RefusalKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
+use sanderling_command::refused::shell_word;
+use sanderling_command::units::{self, Size};
 
 use super::directory::{ClusterDirectory, directory};
 use super::launch::{READY_WITHIN, datanode_words, launch};

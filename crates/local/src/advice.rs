@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sanderling_cli_common::refused::shell_word;
+use sanderling_command::refused::shell_word;
 
 use super::directory::{ClusterDirectory, directory};
 use super::record::{Record, ServerRecord, ServerRole};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sanderling_cli_common::failure::Failure;
+use sanderling_command::failure::Failure;
 
 /// The file that a command locks while it changes the cluster. It contains the mark that the
 /// directory is a local cluster's.

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sanderling_cli_common::credentials::{secret, tls_failed};
-use sanderling_cli_common::failure::Failure;
+use sanderling_command::credentials::{secret, tls_failed};
+use sanderling_command::failure::Failure;
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_keys::{tls, token, write_private};
 use sanderling_transport::{ClientTls, Credentials, TLS_NAME, TokenSource, unix_seconds};

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::process::{LOOK_EVERY, RELEASE, RecordedProcess, spawn};
-use sanderling_cli_common::ready::{NotReady, Ready};
-use sanderling_cli_common::refused::shell_word;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::process::{LOOK_EVERY, RELEASE, RecordedProcess, spawn};
+use sanderling_command::ready::{NotReady, Ready};
+use sanderling_command::refused::shell_word;
 
 use super::directory::{CATALOGS, DISKS, LOGS, READY};
 use super::keys::KeyFiles;

@@ -18,9 +18,9 @@ mod tour;
 mod unrecorded;
 
 use clap::Subcommand;
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
+use sanderling_command::failure::Failure;
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
 
 use add::LocalAdd;
 pub use advice::{addition, advice, http_of, keys};

@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError, create_dir_all};
 use std::path::Path;
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 
 use super::directory::LOCK;
 use super::ownership;

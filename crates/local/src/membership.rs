@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::process::LOOK_EVERY;
-use sanderling_cli_common::refused::shell_word;
-use sanderling_cli_common::session::block_on;
+use sanderling_command::failure::Failure;
+use sanderling_command::process::LOOK_EVERY;
+use sanderling_command::refused::shell_word;
+use sanderling_command::session::block_on;
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::{ConnectionOptions, Pool, PoolOptions};
@@ -119,7 +119,7 @@ fn members_at(record: &Record, address: &str) -> Result<Option<Members>, Failure
 mod tests {
     use std::path::Path;
 
-    use sanderling_cli_common::process::RecordedProcess;
+    use sanderling_command::process::RecordedProcess;
     use sanderling_protocol::MemberId;
     use sanderling_protocol::message::{Member, MemberRole};
 

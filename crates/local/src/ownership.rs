@@ -6,8 +6,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_cli_common::process::LOOK_EVERY;
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::process::LOOK_EVERY;
 
 use super::directory::{CATALOGS, DISK_MARKER, DISKS, LOCK, LOGS};
 use super::record::Record;

@@ -5,11 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_cli_common::output::SCHEMA;
-use sanderling_cli_common::process::RecordedProcess;
-use sanderling_cli_common::refused::{self, shell_word};
 use sanderling_client::{Client, ClientConfig};
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::output::SCHEMA;
+use sanderling_command::process::RecordedProcess;
+use sanderling_command::refused::{self, shell_word};
 use sanderling_transport::Credentials;
 use serde::{Deserialize, Serialize};
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
-use sanderling_cli_common::drain_plan;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::session::{Session, block_on};
+use sanderling_command::drain_plan;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
+use sanderling_command::session::{Session, block_on};
 
 use super::directory::{ClusterDirectory, directory};
 use super::launch::{

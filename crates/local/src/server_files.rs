@@ -6,8 +6,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::ready::{NotReady, Ready};
+use sanderling_command::failure::Failure;
+use sanderling_command::ready::{NotReady, Ready};
 use sanderling_protocol::token::read_hex;
 
 use super::directory::{CATALOGS, DISK_MARKER, DISKS, KEYS, LOGS, READY};

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::process::LOOK_EVERY;
-use sanderling_cli_common::refused::shell_word;
-use sanderling_cli_common::session::block_on;
-use sanderling_cli_common::units;
-use sanderling_cli_common::units::Size;
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
+use sanderling_command::process::LOOK_EVERY;
+use sanderling_command::refused::shell_word;
+use sanderling_command::session::block_on;
+use sanderling_command::units;
+use sanderling_command::units::Size;
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Reply, Request};
 use thiserror::Error;
@@ -302,7 +302,7 @@ fn print_started(output: Output, record: &Record, args: &LocalStart) -> Result<(
     }
     // Without it, commands would go to the cluster of the current context.
     if record.namenode != sanderling_context::DEFAULT_ADDRESS
-        || sanderling_cli_common::cluster::is_chosen()
+        || sanderling_command::cluster::is_chosen()
     {
         output.note(format_args!("export SANDERLING_NAMENODE={}", record.namenode));
     }

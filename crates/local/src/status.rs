@@ -1,8 +1,8 @@
 //! `local status`.
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::output::{Align, Output, Table};
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::output::{Align, Output, Table};
+use sanderling_command::units;
 use serde::Serialize;
 
 use super::directory::{ClusterDirectory, directory};

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::session::block_on;
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
+use sanderling_command::session::block_on;
+use sanderling_command::units;
 use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Reply, Request};
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::refused::shell_word;
-use sanderling_cli_common::session::{self, Session};
-use sanderling_cli_common::units::{self, Size, Span};
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::Output;
+use sanderling_command::refused::shell_word;
+use sanderling_command::session::{self, Session};
+use sanderling_command::units::{self, Size, Span};
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
 
@@ -234,7 +234,7 @@ impl TourReport {
 fn next(output: Output, record: &Record, args: &Tour) {
     output.note("\nThe cluster goes on:");
     if record.namenode != sanderling_context::DEFAULT_ADDRESS
-        || sanderling_cli_common::cluster::is_chosen()
+        || sanderling_command::cluster::is_chosen()
     {
         output.note(format_args!("  export SANDERLING_NAMENODE={}", record.namenode));
     }

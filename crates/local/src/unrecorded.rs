@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::{Pid, test_kill_process};
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::refused::shell_word;
+use sanderling_command::failure::Failure;
+use sanderling_command::refused::shell_word;
 
 use super::directory::READY;
 

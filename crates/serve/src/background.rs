@@ -1,7 +1,7 @@
 //! What the manager does without a notice: flags of `sanderling namenode` and `manager`.
 
 use clap::Args;
-use sanderling_cli_common::units::{Percent, Span};
+use sanderling_command::units::{Percent, Span};
 use sanderling_core::background::{BackgroundConfig, PaceConfig};
 use sanderling_protocol::Millis;
 

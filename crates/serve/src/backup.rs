@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use sanderling_cli_common::cluster::first_address;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_cli_common::ready::Ready;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
+use sanderling_command::cluster::first_address;
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::ready::Ready;
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_namenode::{BackupDescription, check_backup};
 use sanderling_transport::{PageCall, PageCallError};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use sanderling_cli_common::cluster::first_address;
+use sanderling_command::cluster::first_address;
 use thiserror::Error;
 
 /// The console's address.

@@ -5,13 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Subcommand};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::policy::PolicyName;
-use sanderling_cli_common::ready::Ready;
-use sanderling_cli_common::server::ProcessArgs;
-use sanderling_cli_common::units::{Rate, Size, Span, UnitError};
-use sanderling_cli_common::{refused, server, session, units};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::global::Global;
+use sanderling_command::policy::PolicyName;
+use sanderling_command::ready::Ready;
+use sanderling_command::server::ProcessArgs;
+use sanderling_command::units::{Rate, Size, Span, UnitError};
+use sanderling_command::{refused, server, session, units};
 use sanderling_datanode::{
     DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
     DurableStoreError, JoinFailure, LocalOptions, ObjectOptions, check_durable_stores,

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_cli_common::ready::Ready;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units::{self, Span};
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::ready::Ready;
+use sanderling_command::session::Session;
+use sanderling_command::units::{self, Span};
 use sanderling_transport::{ClientTls, PageCall, PageCallError};
 use serde_json::{Value, json};
 

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::policy::PolicyName;
-use sanderling_cli_common::ready::Ready;
-use sanderling_cli_common::server;
-use sanderling_cli_common::server::ProcessArgs;
+use sanderling_command::failure::Failure;
+use sanderling_command::global::Global;
+use sanderling_command::policy::PolicyName;
+use sanderling_command::ready::Ready;
+use sanderling_command::server;
+use sanderling_command::server::ProcessArgs;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
 use sanderling_transport::{

@@ -1,7 +1,7 @@
 //! Where the notices of a server's machine come from, as the command line names it.
 
 use clap::Args;
-use sanderling_cli_common::units::Span;
+use sanderling_command::units::Span;
 use sanderling_notices::{Acknowledge, NoticeOptions, NoticeSource};
 
 /// The sources of notices, and how they are polled.

@@ -1,7 +1,7 @@
 //! The token that a command shows to the HTTP endpoint of a server.
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::session::Session;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::session::Session;
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_protocol::{Path, Token};
 use sanderling_transport::{is_loopback, unix_seconds};

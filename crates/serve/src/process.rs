@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::{refused, units};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::{refused, units};
 use sanderling_transport::CallError;
 use tokio::signal::unix::{SignalKind, signal};
 

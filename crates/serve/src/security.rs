@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sanderling_cli_common::credentials::{peers, secret, tls_failed};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::global::Global;
+use sanderling_command::credentials::{peers, secret, tls_failed};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::global::Global;
 use sanderling_datanode::{EncryptionKey, KeyError};
 use sanderling_protocol::message::Role;
 use sanderling_transport::{Credentials, Secret, SecretError, Security, ServerTls};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use sanderling_cli_common::units::{Span, UnitError};
+use sanderling_command::units::{Span, UnitError};
 use sanderling_core::preemption::Spec as PreemptionSpec;
 use thiserror::Error;
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::refused;
-use sanderling_cli_common::session::Session;
 use sanderling_client::{Client, ClientError, PutOptions};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::refused;
+use sanderling_command::session::Session;
 use sanderling_protocol::message::{Condition, Entry, ObjectKind};
 use sanderling_protocol::{Path as StorePath, Refusal, amount};
 use thiserror::Error;

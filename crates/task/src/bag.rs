@@ -11,9 +11,9 @@ mod view;
 use std::ffi::OsString;
 
 use clap::{Args, ValueEnum};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units::{self, Size, Span};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::session::Session;
+use sanderling_command::units::{self, Size, Span};
 use sanderling_core::checkpoint::Market;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

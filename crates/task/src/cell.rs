@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::process;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::process;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{
     CheckpointManifest, CriuRecord, CriuVersion, DriverRecord, MachineView,
 };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sanderling_cli_common::failure::Failure;
+use sanderling_command::failure::Failure;
 use sanderling_core::checkpoint::DriverRecord;
 use tokio::time::Instant;
 

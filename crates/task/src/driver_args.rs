@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use rustix::process::geteuid;
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::units::Size;
+use sanderling_command::failure::Failure;
+use sanderling_command::units::Size;
 
 use crate::criu::Criu;
 

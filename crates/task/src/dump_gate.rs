@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use sanderling_cli_common::failure::Failure;
+use sanderling_command::failure::Failure;
 
 /// Files in the directory of a dump: the script, the pipe into which it writes when all is written,
 /// and the one that it cannot open before [`DumpGate::open`].

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
     KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, removal_plan,

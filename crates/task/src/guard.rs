@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::process::Stdio;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::process;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::process;
 use tokio::process::{Child, Command};
 
 /// A guard of one process, which ends with this value without a signal to that process.

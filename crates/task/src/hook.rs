@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::process::{LOOK_EVERY, RecordedProcess};
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::process::{LOOK_EVERY, RecordedProcess};
+use sanderling_command::units;
 use tokio::time::{Instant, sleep};
 
 use crate::driver::{CheckpointDriver, DirectoryState, TaskHandle};

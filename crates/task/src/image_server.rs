@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, CheckpointManifest, EntryKind, StateLayout};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::pipe::fcntl_setpipe_size;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{StreamedImage, join_images};
 use thiserror::Error;
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::process;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::process;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;

@@ -44,9 +44,9 @@ use std::os::unix::process::CommandExt;
 
 use clap::Subcommand;
 use rustix::process::{Pid, setsid};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::global::Global;
-use sanderling_cli_common::{server, session};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::global::Global;
+use sanderling_command::{server, session};
 
 use crate::args::{ChildArgs, GcArgs, LsArgs, PlaceArgs, RestoreArgs, RunArgs};
 use crate::backend::BackendSpec;

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use sanderling_cli_common::failure::{Exit, Failure};
-use sanderling_cli_common::process::RecordedProcess;
+use sanderling_command::failure::{Exit, Failure};
+use sanderling_command::process::RecordedProcess;
 use sanderling_core::checkpoint::{BackendAnswers, LockObserver, LockRecord, LockView};
 use sanderling_protocol::Instant as SteadyInstant;
 use tokio::task::JoinHandle;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::Failure;
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::units::{self, Span};
+use sanderling_command::failure::Failure;
+use sanderling_command::output::Output;
+use sanderling_command::units::{self, Span};
 use sanderling_core::notices::{NoticeChange, ShownNotice};
 use sanderling_notices::{NoticeOptions, NoticeSource, SourceReader};
 use sanderling_protocol as protocol;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, ChunkCodec, ChunkKey, ChunkName, ChunkView, PackId, Packing, StoredContent,
 };

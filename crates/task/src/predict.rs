@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units::{self, Rate, Size, Span};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::session::Session;
+use sanderling_command::units::{self, Rate, Size, Span};
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, DumpForecast, DumpRates, NoticeChoice, PackId, Packing, StoragePrices,
 };

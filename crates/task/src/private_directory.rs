@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
-use sanderling_cli_common::failure::Failure;
+use sanderling_command::failure::Failure;
 
 use crate::backend::hex;
 use crate::seal::drawn;

@@ -1,9 +1,9 @@
 //! `task ls`, `task verify` and `task gc`.
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::output::{Align, Table};
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::output::{Align, Table};
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_core::checkpoint::{CheckpointManifest, RemovalPlan};
 use serde::Serialize;
 

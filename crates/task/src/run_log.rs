@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sanderling_cli_common::failure::Failure;
+use sanderling_command::failure::Failure;
 use serde::Serialize;
 
 use crate::pack_writer::PackCost;

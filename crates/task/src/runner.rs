@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_context::of_environment;
 use sanderling_core::checkpoint::{
     CheckpointManifest, ChunkKey, DriverRecord, DumpRates, DumpTimes,

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::process;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::process;
 use tokio::process::Child;
 use tokio::time::timeout;
 

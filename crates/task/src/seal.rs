@@ -19,7 +19,7 @@ use ring::hkdf;
 use ring::rand::{SystemRandom, generate};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{ChunkKey, MANIFEST_BYTES_MAX, PackId, SEAL_BYTES};
 use sanderling_transport::read_private;
 

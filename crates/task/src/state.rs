@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
 
 use crate::backend::hex;

@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
-use sanderling_cli_common::failure::{Exit, Failure};
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure};
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_core::checkpoint::{
     AgedIntervals, CheckpointManifest, DriverRecord, DumpRates, DumpTimes, NoticeChoice,
     StoragePrices, UnderWayChoice,

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
 
 /// What a failure means for the one that runs a task. A [`Failure`] has its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +77,8 @@ impl TaskFailure {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_cli_common::refused;
     use sanderling_client::ClientError;
+    use sanderling_command::refused;
     use sanderling_protocol::{ObjectId, Path};
 
     use super::*;

@@ -17,7 +17,7 @@ const BASE: &[&str] = &["protocol", "core", "transport"];
 const BASE_AND_NOTICES: &[&str] = &["protocol", "core", "transport", "notices"];
 const OF_NAMENODE: &[&str] = &["protocol", "core", "transport", "notices", "console"];
 const BASE_AND_CLIENT: &[&str] = &["protocol", "core", "transport", "client"];
-const CLI_COMMON: &[&str] = &["protocol", "core", "transport", "client", "context", "otlp"];
+const OF_COMMAND: &[&str] = &["protocol", "core", "transport", "client", "context", "otlp"];
 const ALL: &[&str] = &[
     "protocol",
     "core",
@@ -32,15 +32,14 @@ const ALL: &[&str] = &[
 ];
 const NATIVE: &[&str] = &["protocol", "transport", "client", "context", "otlp"];
 /// What experiments see of the product: its clients' side, and the simulated world.
-const MEASURING: &[&str] =
-    &["protocol", "core", "transport", "client", "sim", "cli-common", "plot"];
+const MEASURING: &[&str] = &["protocol", "core", "transport", "client", "sim", "command", "plot"];
 /// What runs tasks stores their checkpoints as a client, or in a bucket as the object tier does.
 const OF_TASKS: &[&str] =
-    &["protocol", "core", "transport", "notices", "datanode", "client", "context", "cli-common"];
+    &["protocol", "core", "transport", "notices", "datanode", "client", "context", "command"];
 /// A command of the product that calls a cluster, without servers.
-const COMMAND: &[&str] = &["protocol", "core", "transport", "client", "context", "cli-common"];
+const COMMAND: &[&str] = &["protocol", "core", "transport", "client", "context", "command"];
 /// It shows events in the words of `sanderling events`.
-const OF_TOP: &[&str] = &["protocol", "core", "transport", "client", "cli-common", "events"];
+const OF_TOP: &[&str] = &["protocol", "core", "transport", "client", "command", "events"];
 /// The command lines of all servers.
 const OF_SERVE: &[&str] = &[
     "protocol",
@@ -53,14 +52,14 @@ const OF_SERVE: &[&str] = &[
     "manager",
     "gateway",
     "context",
-    "cli-common",
+    "command",
 ];
 /// It makes the keys of a secure cluster; servers are processes of the same binary.
 const OF_LOCAL: &[&str] =
-    &["protocol", "core", "transport", "client", "context", "cli-common", "keys"];
+    &["protocol", "core", "transport", "client", "context", "command", "keys"];
 /// It finds the cluster on this machine, and the drivers of tasks.
 const OF_DOCTOR: &[&str] =
-    &["protocol", "core", "transport", "namenode", "client", "cli-common", "task", "local"];
+    &["protocol", "core", "transport", "namenode", "client", "command", "task", "local"];
 /// The binary joins the crates with commands; servers it starts through `serve` alone.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -68,7 +67,7 @@ const COMMANDS: &[&str] = &[
     "namenode",
     "client",
     "context",
-    "cli-common",
+    "command",
     "task",
     "events",
     "keys",
@@ -98,7 +97,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "object-store", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "object-store-013", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
-    Floor { name: "cli-common", number: 5, imports: CLI_COMMON },
+    Floor { name: "command", number: 5, imports: OF_COMMAND },
     Floor { name: "lab", number: 6, imports: MEASURING },
     Floor { name: "bench", number: 6, imports: COMMAND },
     Floor { name: "task", number: 6, imports: OF_TASKS },

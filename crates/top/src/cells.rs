@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use sanderling_cli_common::printable::printable;
-use sanderling_cli_common::units;
+use sanderling_command::printable::printable;
+use sanderling_command::units;
 use sanderling_events::Severity;
 use sanderling_protocol::message::JobInfo;
 use sanderling_protocol::node::{Availability, DrainProgress, NodeInfo};

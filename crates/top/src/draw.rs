@@ -7,8 +7,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use sanderling_cli_common::output::Align;
-use sanderling_cli_common::units;
+use sanderling_command::output::Align;
+use sanderling_command::units;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::cells::{Emphasis, RowSource};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sanderling_cli_common::printable::printable;
+use sanderling_command::printable::printable;
 use sanderling_events::NodeNames;
 use sanderling_events::text;
 use sanderling_events::{Severity, kind_name, severity};

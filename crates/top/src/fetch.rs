@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant as Clock, SystemTime};
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::fleet::nodes;
-use sanderling_cli_common::refused;
-use sanderling_cli_common::refused::unexpected;
-use sanderling_cli_common::session::Session;
 use sanderling_client::Client;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::fleet::nodes;
+use sanderling_command::refused;
+use sanderling_command::refused::unexpected;
+use sanderling_command::session::Session;
 use sanderling_events::NodeNames;
 use sanderling_protocol::event::{Event, EventKind};
 use sanderling_protocol::{ClusterId, Instant, Millis, Reply, Request};
@@ -107,7 +107,7 @@ impl Fetcher {
         self.names.learn_events(&events);
         if self.names.is_missing(&events) {
             self.names
-                .learn_nodes(&sanderling_cli_common::fleet::nodes(session, &client, true).await?);
+                .learn_nodes(&sanderling_command::fleet::nodes(session, &client, true).await?);
             self.names.give_up(&events);
         }
         if self.lost_bytes.is_none() || events.iter().any(|event| is_loss(&event.kind)) {

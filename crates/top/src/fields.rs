@@ -1,7 +1,7 @@
 //! The views of `top`, their columns, and which of them fit a terminal.
 
 use clap::ValueEnum;
-use sanderling_cli_common::output::Align;
+use sanderling_command::output::Align;
 
 /// What is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]

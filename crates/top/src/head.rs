@@ -2,7 +2,7 @@
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use sanderling_cli_common::units;
+use sanderling_command::units;
 use sanderling_protocol::Policy;
 use sanderling_protocol::node::Availability;
 use unicode_width::UnicodeWidthStr;

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ratatui::crossterm::event::Event;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::output::is_coloured;
-use sanderling_cli_common::printable::printable;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units::Span;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::output::is_coloured;
+use sanderling_command::printable::printable;
+use sanderling_command::session::Session;
+use sanderling_command::units::Span;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
@@ -40,7 +40,7 @@ use self::state::{AfterKey, TopState};
 pub struct Top {
     /// The time between two requests to the namenode
     #[arg(short = 'd', long, value_name = "DURATION", default_value = "2s",
-          value_parser = sanderling_cli_common::units::interval)]
+          value_parser = sanderling_command::units::interval)]
     pub(crate) interval: Span,
     /// What is listed first
     #[arg(long, value_enum, value_name = "VIEW", default_value_t = TopView::Nodes)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
-use sanderling_cli_common::pages;
+use sanderling_command::pages;
 use serde_json::json;
 
 use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};

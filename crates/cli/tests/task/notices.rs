@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::{SOON, run, sanderling, until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use sanderling_cli_common::units::Span;
+use sanderling_command::units::Span;
 use sanderling_core::checkpoint::DumpTimes;
 use sanderling_protocol::Millis;
 use serde_json::Value;

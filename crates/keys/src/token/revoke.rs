@@ -4,11 +4,11 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, RefusalKind};
-use sanderling_cli_common::refused;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
-use sanderling_cli_common::units::Span;
+use sanderling_command::failure::{Exit, Failure, RefusalKind};
+use sanderling_command::refused;
+use sanderling_command::session::Session;
+use sanderling_command::units;
+use sanderling_command::units::Span;
 use sanderling_core::access::{Claims, parts};
 use sanderling_protocol::TokenId;
 use sanderling_protocol::token::Revocation;

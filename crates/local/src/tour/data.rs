@@ -1,12 +1,12 @@
 //! What the tour stores: objects whose bytes follow from their names and places.
 
 use bytes::Bytes;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::progress::Progress;
-use sanderling_cli_common::refused;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
 use sanderling_client::{Client, ClientError, PutOptions};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::progress::Progress;
+use sanderling_command::refused;
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_protocol::Path;
 
 /// The size of an object; the last one may be smaller.

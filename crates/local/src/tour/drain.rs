@@ -3,14 +3,14 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use sanderling_cli_common::drain_plan::VERDICT_WITHIN;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::fleet::nodes;
-use sanderling_cli_common::progress::Progress;
-use sanderling_cli_common::refused::unexpected;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units::{self, Span};
 use sanderling_client::{Client, PutOptions};
+use sanderling_command::drain_plan::VERDICT_WITHIN;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::fleet::nodes;
+use sanderling_command::progress::Progress;
+use sanderling_command::refused::unexpected;
+use sanderling_command::session::Session;
+use sanderling_command::units::{self, Span};
 use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{Millis, NodeSelector, Path, Reply, Request};

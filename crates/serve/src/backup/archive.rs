@@ -7,10 +7,10 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind, whole};
-use sanderling_cli_common::refused::shell_word;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind, whole};
+use sanderling_command::refused::shell_word;
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_datanode::ObjectOptions;
 use sanderling_namenode::{

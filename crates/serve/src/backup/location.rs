@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, whole};
+use sanderling_command::failure::{Exit, Failure, FailureKind, whole};
 use sanderling_datanode::ObjectOptions;
 use sanderling_transport::open_regular;
 use thiserror::Error;

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sanderling_cli_common::failure::{
+use sanderling_command::failure::{
     Exit, Failure, FailureKind, RefusalKind, is_without_room, whole,
 };
-use sanderling_cli_common::refused::shell_word;
-use sanderling_cli_common::session::Session;
+use sanderling_command::refused::shell_word;
+use sanderling_command::session::Session;
 use sanderling_namenode::{
     BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
     is_restore_unfinished,

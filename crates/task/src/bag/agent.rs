@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sanderling_cli_common::failure::{Exit, Failure};
-use sanderling_cli_common::output::Output;
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure};
+use sanderling_command::output::Output;
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_core::checkpoint::{
     BAG_ROUND, BackendAnswers, BagAgent, BagLooks, BagState, BagTask, KeyEvidence, LOOKS_PER_ROUND,
     LockView, is_task_lost, next_task, runs_again,

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_command::failure::{Exit, Failure};
 use sanderling_protocol::{Instant, Millis};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
-use sanderling_cli_common::output::{Align, Table};
-use sanderling_cli_common::session::Session;
-use sanderling_cli_common::units;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::output::{Align, Table};
+use sanderling_command::session::Session;
+use sanderling_command::units;
 use sanderling_core::checkpoint::{BagState, BagTask, on_demand_from};
 use sanderling_protocol::{Instant, Millis};
 use serde::Serialize;

@@ -18,7 +18,7 @@ const OWN: &str = "sanderling_";
 /// This program's parts that log.
 const PARTS: [&str; 10] = [
     "bench",
-    "cli_common",
+    "command",
     "client",
     "datanode",
     "gateway",
