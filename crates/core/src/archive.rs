@@ -5,8 +5,10 @@
 //! goes there in pieces, and an [`ArchiveManifest`] names the pieces and snapshots that make the
 //! newest state that can be read back. It is replaced only after all that it names is stored, and
 //! what it no longer names is removed only after that. Whenever the namenode dies, the manifest of
-//! that moment describes a whole catalog. [`Archive`] decides what is stored next; it does no input
-//! or output.
+//! that moment describes a whole catalog. [`Archive`] decides what is stored next, and the machines
+//! of `generation` which namenode stores; they do no input or output.
+
+mod generation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,6 +16,11 @@ use std::fmt;
 use sanderling_protocol::ClusterId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use generation::{
+    ArchiveClaim, ArchiveGeneration, ArchiveOwner, ArchiveReplaced, ArchivedState, CheckStep,
+    ClaimRefusal, ClaimStep, GenerationCheck, GenerationRemoval, GenerationState, removals,
+};
 
 /// Most bytes of one piece of the journal: it is in memory while it is stored. Larger ones
 /// save requests to a bucket, and cost that memory. Chosen, not measured.
@@ -151,6 +158,15 @@ impl ArchiveManifest {
             }
         }
         Ok(())
+    }
+
+    /// Returns the state that it describes. If the changes were not counted, those before the last
+    /// segment are.
+    #[must_use]
+    pub fn state(&self) -> ArchivedState {
+        let before_last = self.segments.last().map_or(0, |segment| segment.first);
+        let commands = self.commands.unwrap_or(before_last);
+        ArchivedState { commands, at_unix_millis: self.at_unix_millis }
     }
 
     fn names(&self, object: ArchiveObject) -> bool {

@@ -1,9 +1,10 @@
 //! The archive of a running namenode: its snapshots and its journal in a store that outlives the
 //! machine. What is copied next is decided by [`Archive`]; this reads the directory and stores.
 //!
-//! Each start is a generation of its own, under `generation-NUMBER-CLUSTER/`. A namenode that finds
-//! a later generation than its own has been replaced, and ends. In a group the leader writes the
-//! archive: each one begins a generation when it begins to lead, and the one before leaves it.
+//! Each start is a generation of its own, under `generation-NUMBER-CLUSTER/`. Which namenode begins
+//! one, and whether a later one has begun, is decided by the machines of
+//! [`sanderling_core::archive`]. A namenode that was superseded ends. In a group the leader writes
+//! the archive: each one begins a generation when it begins to lead, and the one before leaves it.
 
 pub(crate) mod place;
 mod recover;
@@ -17,7 +18,8 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, WriteMultipart};
 use sanderling_core::archive::{
-    Archive, ArchiveManifest, ArchiveObject, DirectoryFiles, JournalPiece,
+    Archive, ArchiveGeneration, ArchiveManifest, ArchiveObject, ArchiveOwner, DirectoryFiles,
+    GenerationState, JournalPiece,
 };
 use sanderling_core::replica::GroupGeneration;
 use thiserror::Error;
@@ -34,7 +36,7 @@ use crate::journal::SharedEnd;
 use crate::metrics::ArchiveStatus;
 use crate::recovery::Recovered;
 use crate::state::NamenodeState;
-use store::{Claimed, Generation, GenerationState, Owner, unix_millis};
+use store::{Claimed, unix_millis};
 
 pub use place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_archive};
@@ -119,7 +121,7 @@ pub(crate) struct Archiver {
     end: SharedEnd,
     state: Option<Arc<NamenodeState>>,
     /// What it has begun; `None` while another member of the group leads.
-    generation: Option<Generation>,
+    generation: Option<ArchiveGeneration>,
     archive: Archive,
     upload: Option<SnapshotUpload>,
     stored: Option<ArchiveManifest>,
@@ -166,7 +168,7 @@ impl Archiver {
     /// [`ArchiveError`]: another namenode may have the archive, or the directory is behind it.
     pub(crate) async fn claim(&mut self, group: GroupGeneration) -> Result<(), ArchiveError> {
         let (cluster, commands) = (self.archive.cluster(), self.end.lock().commands);
-        let owner = Owner { cluster, commands, group };
+        let owner = ArchiveOwner { cluster, commands, group };
         let Claimed { generation, behind } = store::claim(&self.options, &owner).await?;
         self.behind = behind;
         info!(archive = self.options.url, generation = generation.number, "the archive is written");

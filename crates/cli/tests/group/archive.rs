@@ -242,6 +242,39 @@ fn paused_namenode_ends_when_another_one_has_taken_over() {
     drop(other);
 }
 
+/// A generation without a manifest is removed, and its mark stays: the generation before it, which
+/// is kept, is that of the paused namenode.
+#[test]
+fn paused_namenode_ends_also_when_its_successor_has_died_without_a_manifest() {
+    let (mut cluster, archive) = archived(1);
+    let place = place(&archive);
+    block_on(async {
+        store(&cluster.client().await, 0).await;
+        until_archived(&cluster).await;
+    });
+    cluster.namenode.pause();
+    let directory = text(cluster.path("other"));
+    let words = ["namenode", "recover", "--archive", &place, "--dir", &directory];
+    let recovered = run(sanderling().args(words));
+    assert_eq!(recovered.code, 0, "{recovered}");
+    let first = fs::read_dir(&place).expect("listed").flatten().next().expect("a generation");
+    let second = PathBuf::from(text(first.path()).replace("-0000000001-", "-0000000002-"));
+    fs::create_dir(&second).expect("made");
+    let part = second.join("journal-of-it.part");
+    for path in [&second.join("began"), &part] {
+        fs::write(path, b"").expect("written");
+    }
+    let listen = ["namenode", "--listen", "127.0.0.1:0", "--http", "none", "--dir", &directory];
+    let words = [&listen[..], &["--archive", &place]].concat();
+    let other = spawn_with(&cluster.path(""), "other", &words, &[]).serves();
+    until("the third generation is whole", SOON, || (!part.exists()).then_some(()));
+    cluster.namenode.resume();
+    let status = cluster.namenode.wait(SOON);
+    assert_eq!(status.code(), Some(1), "{}", cluster.namenode.log());
+    assert!(cluster.namenode.log().contains("another namenode has taken over"));
+    drop(other);
+}
+
 #[test]
 fn recovery_tells_that_a_later_namenode_has_stored_nothing() {
     let (mut cluster, archive) = archived(1);

@@ -86,6 +86,24 @@ pub enum ArchiveError {
         /// This namenode's.
         own: GroupGeneration,
     },
+    /// Another namenode has begun a later generation meanwhile. End one of the two.
+    #[error("another namenode has begun generation {generation} of the archive {url} meanwhile")]
+    Overtaken {
+        /// The archive.
+        url: String,
+        /// The newest generation.
+        generation: u64,
+    },
+    /// The store replaces an object that it is to create only if there is none, so that two
+    /// namenodes could write the same archive. Use another store.
+    #[error(
+        "the archive {url} cannot be used: its store does not refuse to create an object that \
+         exists, and two namenodes could write the archive at once"
+    )]
+    Unconditional {
+        /// The archive.
+        url: String,
+    },
     /// The archive is a group's: the group continues, not a namenode alone.
     #[error("the archive {url} was written by a group of namenodes")]
     OfGroup {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use object_store::ObjectStoreExt;
-use sanderling_core::archive::{ArchiveManifest, ArchiveObject};
+use sanderling_core::archive::{ArchiveGeneration, ArchiveManifest, ArchiveObject};
 use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
 use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
-use super::store::{self, Generation};
+use super::store;
 use crate::backup::{RestoreError, UnfinishedRestore};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
@@ -76,9 +76,9 @@ impl From<NamenodeStartError> for RecoverError {
 /// there as from an older copy of its directory: it skips the numbers that were given out since.
 ///
 /// # Errors
-/// [`RecoverError`]. The directory and what it held are as they were, unless writing failed while
-/// files were exchanged, or the archive turned out to be damaged at the very end; then no namenode
-/// starts on it until a recovery or a restore succeeds.
+/// [`RecoverError`]: correct its cause, then call again. The directory and what it held are as they
+/// were, unless writing failed while files were exchanged, or the archive turned out to be damaged
+/// at the very end; then no namenode starts on it until a recovery or a restore succeeds.
 pub async fn recover_from_archive(
     archive: &ArchiveOptions,
     options: &RecoverOptions,
@@ -129,7 +129,7 @@ pub async fn recover_from_archive(
 /// Returns the latest generation of a group that has begun in an archive.
 async fn newest_group(
     archive: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
 ) -> Result<GroupGeneration, ArchiveError> {
     let there = store::generations(archive).await?;
     let of_cluster = there.iter().rfind(|it| it.cluster == generation.cluster);
@@ -140,7 +140,7 @@ async fn newest_group(
 async fn choose(
     archive: &ArchiveOptions,
     options: &RecoverOptions,
-) -> Result<(Generation, ArchiveManifest, Option<u64>), ArchiveError> {
+) -> Result<(ArchiveGeneration, ArchiveManifest, Option<u64>), ArchiveError> {
     let url = || archive.url.clone();
     let mut there = store::generations(archive).await?;
     there.retain(|it| options.cluster.is_none_or(|cluster| it.cluster == cluster));
@@ -178,7 +178,7 @@ type Downloaded = (PathBuf, PathBuf);
 /// Writes the files beside their places.
 async fn download(
     archive: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
     manifest: &ArchiveManifest,
     directory: &Directory,
 ) -> Result<Vec<Downloaded>, RecoverError> {
@@ -202,7 +202,7 @@ async fn download(
 /// Writes objects one after the other into a file beside its place, durably.
 async fn assemble(
     archive: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
     objects: &[(ArchiveObject, Option<u64>)],
     target: PathBuf,
 ) -> Result<Downloaded, RecoverError> {

@@ -1,28 +1,28 @@
 //! The names in an archive: generations, their objects and their manifests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
-use sanderling_core::archive::{Archive, ArchiveManifest};
+use sanderling_core::archive::{
+    Archive, ArchiveClaim, ArchiveGeneration, ArchiveManifest, ArchiveOwner, ArchiveReplaced,
+    CheckStep, ClaimRefusal, ClaimStep, GenerationCheck, GenerationRemoval, GenerationState,
+    removals,
+};
 use sanderling_core::replica::GroupGeneration;
-use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::token::read_hex;
 
 use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 
-/// Digits of a generation's number: a start each second for three centuries.
-const NUMBER_DIGITS: usize = 10;
-
-/// The last number with so many.
-const NUMBER_MAX: u64 = 9_999_999_999;
-
-/// The object that a namenode makes when it begins a generation. It has the generation of the
-/// namenode's group, or nothing.
+/// The object that a namenode makes when it begins a generation, the generation's mark. It has the
+/// generation of the namenode's group, or nothing.
 const BEGAN: &str = "began";
+
+/// How the name of the object begins by which a namenode finds out whether the store refuses to
+/// create one that exists.
+const PROBE: &str = "probe-";
 
 /// How the names of the objects begin that describe the others; the last is the newest.
 pub(super) const MANIFEST: &str = "manifest-";
@@ -31,46 +31,12 @@ pub(super) const MANIFEST: &str = "manifest-";
 /// at most.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Generations that begin at the same time, at most: more is no coincidence. Each is one request
-/// that creates an object if there is none; two supervisors that start the same namenode cause two.
-const CLAIMS_MAX: u64 = 16;
-
-/// What one start of a namenode has stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Generation {
-    pub(super) number: u64,
-    pub(super) cluster: ClusterId,
-}
-
-/// Which namenode begins a generation.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Owner {
-    pub(super) cluster: ClusterId,
-    /// Changes in its directory.
-    pub(super) commands: u64,
-    pub(super) group: GroupGeneration,
-}
-
 /// A generation that has begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claimed {
-    pub(super) generation: Generation,
+    pub(super) generation: ArchiveGeneration,
     /// The age of the newest state that the archive has whole, if the namenode's is a newer one.
     pub(super) behind: Duration,
-}
-
-impl Generation {
-    fn name(self) -> String {
-        format!("generation-{:0NUMBER_DIGITS$}-{:016x}", self.number, self.cluster.0)
-    }
-
-    fn of(name: &str) -> Option<Self> {
-        let (number, cluster) = name.strip_prefix("generation-")?.split_once('-')?;
-        // A longer number is none of ours, and the one after it might not exist.
-        (number.len() == NUMBER_DIGITS).then_some(())?;
-        let cluster = ClusterId(read_hex(cluster)?);
-        Some(Self { number: number.parse().ok()?, cluster })
-    }
 }
 
 pub(super) fn unix_millis() -> u64 {
@@ -84,122 +50,129 @@ fn failed(options: &ArchiveOptions) -> impl Fn(object_store::Error) -> ArchiveEr
 }
 
 /// Returns the path of an object.
-pub(super) fn path(options: &ArchiveOptions, generation: &Generation, name: &str) -> Path {
-    options.prefix.clone().join(generation.name()).join(name)
+pub(super) fn path(options: &ArchiveOptions, generation: &ArchiveGeneration, name: &str) -> Path {
+    options.prefix.clone().join(generation.to_string()).join(name)
 }
 
 /// Returns the generations that are there, ascending.
-pub(super) async fn generations(options: &ArchiveOptions) -> Result<Vec<Generation>, ArchiveError> {
+pub(super) async fn generations(
+    options: &ArchiveOptions,
+) -> Result<Vec<ArchiveGeneration>, ArchiveError> {
     let prefix = Some(&options.prefix).filter(|prefix| !prefix.as_ref().is_empty());
     let listed = options.store.list_with_delimiter(prefix).await.map_err(failed(options))?;
     let names = listed.common_prefixes.iter().filter_map(|path| path.filename());
-    let mut generations: Vec<Generation> = names.filter_map(Generation::of).collect();
+    let mut generations: Vec<_> = names.filter_map(ArchiveGeneration::of_name).collect();
     generations.sort_unstable();
     Ok(generations)
 }
 
-/// Begins the generation after all that are there. A namenode whose directory is behind the archive
-/// gets none: it would go on without changes that were acknowledged.
+/// Begins the generation after all that are there, as [`ArchiveClaim`] decides.
 ///
 /// # Errors
-/// [`ArchiveError`]: another cluster or a later generation of the group has the archive, or the
-/// directory is behind it.
+/// [`ArchiveError`]: another cluster or a later generation of the group has the archive, the
+/// directory is behind it, or its store has no conditions.
 pub(super) async fn claim(
     options: &ArchiveOptions,
-    owner: &Owner,
+    owner: &ArchiveOwner,
 ) -> Result<Claimed, ArchiveError> {
-    let Owner { cluster, commands, group } = *owner;
-    let mut whole_at = None;
-    let there = generations(options).await?;
-    if let Some(other) = there.iter().find(|it| it.cluster != cluster) {
-        let url = options.url.clone();
-        return Err(ArchiveError::OtherCluster { url, found: other.cluster, wanted: cluster });
-    }
-    if let Some(newest) = there.last() {
-        let found = group_of(options, newest).await?;
-        if found != group && !group.is_after(found) {
-            let url = options.url.clone();
-            if !found.is_after(group) {
-                return Err(ArchiveError::OtherRecovery { url, found, own: group });
+    let mut claim = ArchiveClaim::new(*owner);
+    loop {
+        let taken = match claim.step() {
+            ClaimStep::List => {
+                let there = generations(options).await?;
+                claim.listed(there)
             }
-            let (found, own) = (found.number(), group.number());
-            return Err(ArchiveError::LaterGroup { url, found, own });
-        }
-    }
-    for generation in there.iter().rev() {
-        if let Some(manifest) = manifest(options, generation).await? {
-            let last = manifest.segments.last().map_or(0, |segment| segment.first);
-            let archived = manifest.commands.unwrap_or(last);
-            if archived > commands {
-                let url = options.url.clone();
-                return Err(ArchiveError::Ahead { url, archived, found: commands });
+            ClaimStep::ReadGroup(newest) => {
+                let found = group_of(options, &newest).await?;
+                claim.found_group(found)
             }
-            if archived < commands {
-                let since_1970 = Duration::from_millis(manifest.at_unix_millis);
-                whole_at = UNIX_EPOCH.checked_add(since_1970);
+            ClaimStep::ReadManifest(generation) => {
+                let found = manifest(options, &generation).await?;
+                claim.found_manifest(found.as_ref().map(ArchiveManifest::state))
             }
-            break;
-        }
+            ClaimStep::ProbeCondition => {
+                let is_refused = refuses_existing(options).await?;
+                claim.probed(is_refused)
+            }
+            ClaimStep::Create(generation) => {
+                let is_created = begin(options, &generation, owner.group).await?;
+                claim.created(is_created)
+            }
+            ClaimStep::Begun { generation, whole_at_unix_millis } => {
+                let behind = whole_at_unix_millis.map(age).unwrap_or_default();
+                return Ok(Claimed { generation, behind });
+            }
+        };
+        taken.map_err(|refusal| refused(options, owner, refusal))?;
     }
-    let first = there.last().map_or(1, |newest| newest.number + 1);
-    for number in (first..first + CLAIMS_MAX).filter(|number| *number <= NUMBER_MAX) {
-        let generation = Generation { number, cluster };
-        if begin(options, &generation, group).await? {
-            let behind = whole_at.and_then(|at| SystemTime::now().duration_since(at).ok());
-            return Ok(Claimed { generation, behind: behind.unwrap_or_default() });
-        }
-    }
-    Err(ArchiveError::Damaged {
-        url: options.url.clone(),
-        object: Generation { number: first, cluster }.name(),
-        damage: ArchiveDamage::NoNumber,
-    })
 }
 
-/// The state of a generation of the archive, as its namenode finds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum GenerationState {
-    /// It is the newest.
-    Newest,
-    /// A later one has begun.
-    Superseded,
-    /// All of it is gone. The generation has begun once more, with nothing in it.
-    Emptied,
+/// Returns how long ago a time was, by this machine's clock.
+fn age(unix_millis: u64) -> Duration {
+    let at = UNIX_EPOCH.checked_add(Duration::from_millis(unix_millis));
+    at.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default()
 }
 
-/// Returns the state of a generation of the archive.
-///
-/// Its own mark is looked at, too: two generations later it is removed, with the mark of the one in
-/// between.
+fn refused(options: &ArchiveOptions, owner: &ArchiveOwner, refusal: ClaimRefusal) -> ArchiveError {
+    let url = options.url.clone();
+    match refusal {
+        ClaimRefusal::OtherCluster { found } => {
+            ArchiveError::OtherCluster { url, found, wanted: owner.cluster }
+        }
+        ClaimRefusal::LaterGroup { found } => {
+            ArchiveError::LaterGroup { url, found: found.number(), own: owner.group.number() }
+        }
+        ClaimRefusal::OtherRecovery { found } => {
+            ArchiveError::OtherRecovery { url, found, own: owner.group }
+        }
+        ClaimRefusal::Ahead { archived } => {
+            ArchiveError::Ahead { url, archived, found: owner.commands }
+        }
+        ClaimRefusal::Overtaken { later } => {
+            ArchiveError::Overtaken { url, generation: later.number }
+        }
+        ClaimRefusal::Unconditional => ArchiveError::Unconditional { url },
+        ClaimRefusal::NoNumber { generation } => {
+            let (object, damage) = (generation.to_string(), ArchiveDamage::NoNumber);
+            ArchiveError::Damaged { url, object, damage }
+        }
+    }
+}
+
+/// Returns the state of a generation of the archive, as [`GenerationCheck`] finds it.
 pub(super) async fn generation_state(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
     group: GroupGeneration,
 ) -> Result<GenerationState, ArchiveError> {
-    let next = Generation { number: generation.number + 1, ..*generation };
-    if began(options, &next).await? {
-        return Ok(GenerationState::Superseded);
-    }
-    if began(options, generation).await? {
-        return Ok(GenerationState::Newest);
-    }
-    let there = generations(options).await?;
-    if there.iter().any(|it| it.number > generation.number) {
-        return Ok(GenerationState::Superseded);
-    }
-    // Those before it may be there: they are removed once this one has a whole copy.
-    if there.iter().any(|it| it.cluster != generation.cluster) {
-        let object = path(options, generation, BEGAN).to_string();
-        let (url, damage) = (options.url.clone(), ArchiveDamage::Replaced);
-        return Err(ArchiveError::Damaged { url, object, damage });
-    }
-    match begin(options, generation, group).await? {
-        true => Ok(GenerationState::Emptied),
-        false => Ok(GenerationState::Newest),
+    let mut check = GenerationCheck::new(*generation);
+    loop {
+        match check.step() {
+            CheckStep::FindMark(of) => {
+                let is_there = began(options, &of).await?;
+                check.found_mark(is_there);
+            }
+            CheckStep::List => {
+                let there = generations(options).await?;
+                check.listed(&there).map_err(|ArchiveReplaced| ArchiveError::Damaged {
+                    url: options.url.clone(),
+                    object: path(options, generation, BEGAN).to_string(),
+                    damage: ArchiveDamage::Replaced,
+                })?;
+            }
+            CheckStep::Create(own) => {
+                let is_created = begin(options, &own, group).await?;
+                check.created(is_created);
+            }
+            CheckStep::Ended(state) => return Ok(state),
+        }
     }
 }
 
-async fn began(options: &ArchiveOptions, generation: &Generation) -> Result<bool, ArchiveError> {
+async fn began(
+    options: &ArchiveOptions,
+    generation: &ArchiveGeneration,
+) -> Result<bool, ArchiveError> {
     match options.store.head(&path(options, generation, BEGAN)).await {
         Ok(_) => Ok(true),
         Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -210,13 +183,30 @@ async fn began(options: &ArchiveOptions, generation: &Generation) -> Result<bool
 /// Begins a generation; returns whether it had not begun.
 async fn begin(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
     group: GroupGeneration,
 ) -> Result<bool, ArchiveError> {
-    let began = path(options, generation, BEGAN);
-    let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     let mark = if group.0 == 0 { String::new() } else { group.0.to_string() };
-    match options.store.put_opts(&began, mark.into_bytes().into(), mode).await {
+    create(options, &path(options, generation, BEGAN), mark).await
+}
+
+/// Returns whether the store refuses to create an object that exists. S3 servers that do not
+/// support the condition replace it.
+async fn refuses_existing(options: &ArchiveOptions) -> Result<bool, ArchiveError> {
+    let number: u64 = rand::random();
+    let probe = options.prefix.clone().join(format!("{PROBE}{number:016x}"));
+    // It does not exist yet, unless the request was repeated: then the second one is refused, too.
+    create(options, &probe, String::new()).await?;
+    let is_created = create(options, &probe, String::new()).await?;
+    // One that stays is empty, and is read by no namenode.
+    let _ = options.store.delete(&probe).await;
+    Ok(!is_created)
+}
+
+/// Creates an object if there is none of its name; returns whether it was created.
+async fn create(options: &ArchiveOptions, path: &Path, text: String) -> Result<bool, ArchiveError> {
+    let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    match options.store.put_opts(path, text.into_bytes().into(), mode).await {
         Ok(_) => Ok(true),
         Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
         Err(error) => Err(failed(options)(error)),
@@ -227,7 +217,7 @@ async fn begin(
 /// namenode alone.
 pub(super) async fn group_of(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
 ) -> Result<GroupGeneration, ArchiveError> {
     let path = path(options, generation, BEGAN);
     let read = match options.store.get(&path).await {
@@ -251,7 +241,7 @@ pub(super) async fn group_of(
 /// for an earlier one that the store executes late replaces nothing.
 pub(super) async fn put_manifest(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
     number: u64,
     manifest: &ArchiveManifest,
 ) -> Result<(), ArchiveError> {
@@ -270,9 +260,9 @@ pub(super) async fn put_manifest(
 /// Returns the names of a generation's objects.
 async fn names(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
 ) -> Result<BTreeSet<String>, ArchiveError> {
-    let prefix = options.prefix.clone().join(generation.name());
+    let prefix = options.prefix.clone().join(generation.to_string());
     let mut objects = options.store.list(Some(&prefix));
     let mut names = BTreeSet::new();
     while let Some(object) = objects.next().await {
@@ -285,7 +275,7 @@ async fn names(
 /// Returns the first object that was stored and that is gone.
 pub(super) async fn missing(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
     archive: &Archive,
 ) -> Result<Option<String>, ArchiveError> {
     let there = names(options, generation).await?;
@@ -296,7 +286,7 @@ pub(super) async fn missing(
 /// Reads a generation's newest manifest; `None` where it has none.
 pub(super) async fn manifest(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
 ) -> Result<Option<ArchiveManifest>, ArchiveError> {
     let names = names(options, generation).await?;
     let Some(name) = names.iter().rev().find(|name| name.starts_with(MANIFEST)) else {
@@ -326,47 +316,26 @@ pub(super) async fn manifest(
     Ok(Some(manifest))
 }
 
-/// Removes the older generations but the newest of them that has a catalog.
+/// Removes of the older generations what [`removals`] names.
 pub(super) async fn remove_older(
     options: &ArchiveOptions,
-    generation: &Generation,
+    generation: &ArchiveGeneration,
 ) -> Result<(), ArchiveError> {
     let there = generations(options).await?;
-    let mut is_kept = false;
-    for older in there.iter().rev().filter(|it| it.number < generation.number) {
-        let names = names(options, older).await?;
-        if !is_kept && names.iter().any(|name| name.starts_with(MANIFEST)) {
-            is_kept = true;
-            continue;
-        }
-        for name in names {
-            let path = path(options, older, &name);
+    let mut objects = BTreeMap::new();
+    for older in there.into_iter().filter(|it| it.number < generation.number) {
+        objects.insert(older, names(options, &older).await?);
+    }
+    let has_manifest =
+        |names: &BTreeSet<String>| names.iter().any(|name| name.starts_with(MANIFEST));
+    let there = objects.iter().map(|(older, names)| (*older, has_manifest(names))).collect();
+    for (older, removal) in removals(*generation, &there) {
+        let keeps_mark = removal == GenerationRemoval::AllButMark;
+        let names = objects.get(&older).into_iter().flatten();
+        for name in names.filter(|name| !(keeps_mark && name.as_str() == BEGAN)) {
+            let path = path(options, &older, name);
             options.store.delete(&path).await.map_err(failed(options))?;
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn name_of_a_generation_is_read_back() {
-        let generation = Generation { number: 12, cluster: ClusterId(0xab) };
-        assert_eq!(Generation::of(&generation.name()), Some(generation));
-        for text in [
-            "",
-            "generation-1",
-            "generation-000000000x-1",
-            "generation-0000000001-g",
-            "generation-0000000001-1",
-            "generation-0000000001-+0000000000000ab",
-            "generation-0000000001-00000000000000AB",
-            "generation-18446744073709551615-1",
-            "other-0000000001-1",
-        ] {
-            assert_eq!(Generation::of(text), None, "{text}");
-        }
-    }
 }

@@ -164,7 +164,8 @@ pub(crate) async fn run(session: Session, args: Recover) -> Result<(), Failure> 
 /// Begins a group anew, from its archive or from the directory of a member that survived.
 ///
 /// # Errors
-/// The archive or the directory is refused; what was there is as it was.
+/// The archive or the directory is refused: end the command with the failure, which has the cause.
+/// What was there is as it was.
 pub async fn recover_group(session: &Session, args: GroupRecover) -> Result<(), Failure> {
     keep_private();
     match args.archive {
@@ -377,6 +378,15 @@ pub(crate) fn archive_kind(error: &ArchiveError) -> (FailureKind, &'static str) 
             RefusalKind::OtherGeneration.into(),
             "end one of the two groups: namenodes of its own join the other with --join ADDRESS, \
              with an empty --dir each",
+        ),
+        ArchiveError::Overtaken { .. } => (
+            FailureKind::Archive,
+            "nothing here, if the other namenode is to serve; else end it, then the same again",
+        ),
+        ArchiveError::Unconditional { .. } => (
+            FailureKind::Archive,
+            "the same with --archive in a directory, or in a bucket whose server supports \
+             If-None-Match on PutObject",
         ),
         ArchiveError::OfGroup { .. } => {
             (FailureKind::BadOption, "sanderling group recover, with the same flags")
