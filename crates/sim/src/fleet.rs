@@ -51,7 +51,8 @@ impl Fleet {
     /// Returns a fleet of so many nodes, each on a machine of its own.
     ///
     /// # Errors
-    /// The namenode's refusal of a node.
+    /// The namenode's refusal of a node: a fault of the machines, since each node is new and the
+    /// fleet valid. End the run with it.
     pub fn new(nodes: u32) -> Result<Self, Refusal> {
         Self::of(nodes, NODE_BYTES, Departures::Unset)
     }
@@ -59,7 +60,7 @@ impl Fleet {
     /// Returns a fleet of so many nodes with so much memory, with room for so many departures.
     ///
     /// # Errors
-    /// The namenode's refusal of a node.
+    /// As [`Self::new`].
     pub fn keeping(nodes: u32, node_bytes: u64, departures: u32) -> Result<Self, Refusal> {
         Self::of(nodes, node_bytes, Departures::Fixed(departures))
     }
@@ -90,7 +91,7 @@ impl Fleet {
     /// Registers `nodes` more nodes at the namenode, each on a machine of its own.
     ///
     /// # Errors
-    /// The namenode's refusal of a node.
+    /// As [`Self::new`].
     pub fn add(&mut self, nodes: u32) -> Result<(), Refusal> {
         for _ in 0..nodes {
             let number = self.nodes.len() as u64 + 1;
@@ -123,7 +124,8 @@ impl Fleet {
     /// Writes so many files of one block, on the machine of a node if one is given.
     ///
     /// # Errors
-    /// The namenode's refusal.
+    /// The namenode's refusal: write fewer files if it is [`Refusal::Full`]; else end the run with
+    /// it.
     pub fn write(&mut self, files: u64, on: Option<usize>) -> Result<(), Refusal> {
         let host = on.map(|node| format!("host-{}", node + 1));
         for _ in 0..files {
@@ -142,7 +144,7 @@ impl Fleet {
     /// Gives the node with this index a notice of one hour.
     ///
     /// # Errors
-    /// The namenode's refusal.
+    /// The namenode's refusal: end the run with it.
     pub fn notice(&mut self, node: usize) -> Result<(), Refusal> {
         let node = NodeSelector::from(self.nodes[node].0);
         let (deadline_millis, reason) = (3_600_000, "fleet".to_owned());
@@ -152,7 +154,7 @@ impl Fleet {
     /// Sends the namenode one heartbeat of every node, with an empty load.
     ///
     /// # Errors
-    /// The namenode's refusal.
+    /// The namenode's refusal: end the run with it.
     pub fn beat(&mut self) -> Result<(), Refusal> {
         for (node, nonce) in self.nodes.clone() {
             self.request(Request::Heartbeat(Heartbeat { node, nonce, load: Load::default() }))?;
@@ -163,7 +165,7 @@ impl Fleet {
     /// Lets half a second pass: heartbeats, what is due, and everything that the manager does.
     ///
     /// # Errors
-    /// The namenode's refusal of something that it must not refuse.
+    /// The namenode's refusal of something that it must not refuse: end the run with it.
     pub fn step(&mut self) -> Result<(), Refusal> {
         self.now = self.now + STEP;
         self.beat()?;

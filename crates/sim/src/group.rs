@@ -7,6 +7,7 @@ mod caller;
 mod check;
 mod disk;
 mod host;
+mod lives;
 mod operator;
 mod preempted;
 mod rounds;

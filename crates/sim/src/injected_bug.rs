@@ -171,6 +171,8 @@ variants! {
         "a new leader does not read from the log that an earlier one has reported a risk";
     ListIgnored, "list-ignored", "group-callers",
         "callers ignore the lists of members that they have requested";
+    LifeIgnored, "life-ignored", "group-life",
+        "leaders ignore how long the machines of the other members are expected to go on";
 }
 
 impl InjectedBug {
@@ -190,6 +192,7 @@ impl InjectedBug {
                 | Self::AddressTwice
                 | Self::RiskForgotten
                 | Self::ListIgnored
+                | Self::LifeIgnored
         )
     }
 

@@ -58,8 +58,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::FenceUnanswered => 44,
         InjectedBug::ParkedForgotten => 12,
         InjectedBug::TurnKept => 11,
-        InjectedBug::ChangeOvertakes => 0,
-        InjectedBug::ChangesUnshared => 0,
+        InjectedBug::ChangeOvertakes | InjectedBug::ChangesUnshared => 0,
         InjectedBug::AcknowledgedEarly => 3,
         InjectedBug::VoteForgotten => 0,
         InjectedBug::PausedLeaderAnswers => 10,
@@ -72,6 +71,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::AddressTwice => 0,
         InjectedBug::RiskForgotten => 13,
         InjectedBug::ListIgnored => 36,
+        InjectedBug::LifeIgnored => 2,
     }
 }
 

@@ -27,10 +27,6 @@ pub enum MachineLife {
 /// Chosen, not measured.
 const OUTLIVES_BY: Millis = Millis(5000);
 
-/// How long a leader without a notice leads before a machine that lives longer leads instead: the
-/// members have reported by then, and a group that elects again and again is not kept busy.
-const LEADS_AT_LEAST: Millis = Millis(30_000);
-
 /// How long a new leader waits for the notices of the others before it gives the leadership on for
 /// its own: each is repeated four times meanwhile. Members that all have one would give it to and
 /// fro otherwise, because a new leader has received none but its own.
@@ -186,7 +182,7 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
 fn outlived(context: &PlanContext<'_>, successor: MemberId) -> Option<MemberId> {
     let life = |id| context.members.iter().find(|it| it.id == id).map(|it| it.expected_life);
     let is_outlived = life(context.leader)?.is_outlived_by(life(successor)?);
-    (is_outlived && context.led_for >= LEADS_AT_LEAST).then_some(successor)
+    (is_outlived && context.led_for >= context.options.leads_at_least).then_some(successor)
 }
 
 /// Returns the voter that is taken last, if that is later than this leader and no voter stays.
@@ -272,7 +268,7 @@ mod tests {
 
     fn plan_at(now: Instant, leader: u64, members: &[MemberView], voters: usize) -> GroupPlan {
         let options = PlannerOptions::new(voters, 1);
-        let (leader, led_for) = (MemberId(leader), LEADS_AT_LEAST);
+        let (leader, led_for) = (MemberId(leader), options.leads_at_least);
         plan(&PlanContext { now, leader, led_for, members, options: &options })
     }
 

@@ -1,8 +1,10 @@
-//! The notice of a member's own machine: when the member reports it to the leader.
+//! What a member reports to the leader about its own machine, and when: its notice, and how long it
+//! is expected to go on.
 
 use sanderling_protocol::{Instant, MemberId, Millis};
 
 use super::machine::Replica;
+use super::notices::MachineLife;
 use super::output::ReplicaRole;
 use super::planner::{GroupPlanner, NOTICE_EVERY};
 
@@ -10,6 +12,10 @@ use super::planner::{GroupPlanner, NOTICE_EVERY};
 /// that is not repeated for 3 s (`NOTICE_KEPT` of `planner`), and an order to lead or leave has
 /// some seconds of its own. Chosen, not measured.
 const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
+
+/// Pause between two reports of how long a machine goes on. The leadership moves for a longer life
+/// only after 30 s (`leads_at_least` of `planner`), so a new leader has several reports by then.
+const LIFE_EVERY: Millis = Millis(5000);
 
 /// The report that a member sends to the leader about its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +85,49 @@ impl OwnNotice {
     }
 }
 
+/// When a member reports to the leader how long its own machine goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnLife {
+    every: Millis,
+    /// The leader to which it was reported last, and when.
+    reported: Option<(MemberId, Instant)>,
+}
+
+impl Default for OwnLife {
+    fn default() -> Self {
+        Self::repeated(LIFE_EVERY)
+    }
+}
+
+impl OwnLife {
+    /// Returns the state of a member that starts, with the pause between its reports.
+    #[must_use]
+    pub const fn repeated(every: Millis) -> Self {
+        Self { every, reported: None }
+    }
+
+    /// Returns the member to send a report to now: the leader, at once when another one leads,
+    /// which has received none.
+    pub fn due(&mut self, now: Instant, leader: Option<MemberId>) -> Option<MemberId> {
+        let to = leader?;
+        let is_recent =
+            self.reported.is_some_and(|(last, at)| last == to && at.until(now) < self.every);
+        (!is_recent).then(|| {
+            self.reported = Some((to, now));
+            to
+        })
+    }
+}
+
 impl GroupPlanner {
+    /// Takes a member's report of how long its machine goes on, which may be late or forged: it
+    /// counts only at a leader, and only for a member of its group.
+    pub fn take_life(&mut self, replica: &Replica, member: MemberId, life: MachineLife) {
+        if replica.role() == ReplicaRole::Leader && replica.group().member(member).is_some() {
+            self.set_expected_life(member, life);
+        }
+    }
+
     /// Takes a member's [`OwnNoticeReport`], which may be late or forged: it counts only at a
     /// leader, and only for a member of its group. Returns whether that changes what is to be done,
     /// so that the next plan need not wait.
@@ -131,6 +179,19 @@ mod tests {
         assert_eq!(own.due(START + Millis(1000), LEADER), None);
         own.set(START + Millis(1001), Some(START + Millis(2001)));
         assert_eq!(own.due(START + Millis(1001), LEADER), report(1, Some(1000)));
+    }
+
+    #[test]
+    fn life_is_repeated_and_reaches_a_new_leader_at_once() {
+        let mut own = OwnLife::default();
+        assert_eq!(own.due(START, None), None, "no member leads");
+        assert_eq!(own.due(START, LEADER), LEADER);
+        assert_eq!(own.due(START + Millis(4999), LEADER), None);
+        assert_eq!(own.due(START + Millis(5000), LEADER), LEADER);
+        let next = Some(MemberId(2));
+        assert_eq!(own.due(START + Millis(5001), next), next);
+        assert_eq!(own.due(START + Millis(5002), None), None);
+        assert_eq!(own.due(START + Millis(5003), next), None, "that leader has it");
     }
 
     #[test]

@@ -1,16 +1,25 @@
 //! One machine with a member.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::replica::{
-    FormerMembers, GroupEvents, GroupPlanner, LogPlace, OwnNotice, Persist, PlannerOptions,
-    Replica, ReplicaOptions, RoundFlight,
+    FormerMembers, GroupEvents, GroupPlanner, LogPlace, MachineLife, OwnLife, OwnNotice, Persist,
+    PlannerOptions, Replica, ReplicaOptions, RoundFlight,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 
 use super::disk::{AppliedState, MemberDisk};
 use super::scenario::GroupScenario;
 use crate::random::Random;
+
+/// Entries that a member may be behind what is agreed and count as caught up.
+pub(super) const BEHIND_MAX: u64 = 20;
+
+/// How long a leader leads before a machine that lives longer leads instead. Two reports of lives.
+const LEADS_AT_LEAST: Millis = Millis(1000);
+
+/// Pause between two reports of how long a machine goes on: a tenth of the product's.
+const LIFE_EVERY: Millis = Millis(500);
 
 /// A call that waits at a member until a majority has confirmed that it leads.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +64,12 @@ pub(super) struct Host {
     pub(super) deadline: Option<u64>,
     /// When the process reports that.
     pub(super) own_notice: OwnNotice,
+    /// How long the machine is expected to go on.
+    pub(super) life: MachineLife,
+    /// When the process reports that.
+    pub(super) own_life: OwnLife,
+    /// The members whose report of that this process has received as their leader.
+    pub(super) lives_received: BTreeSet<MemberId>,
     pub(super) former: FormerMembers,
     /// The events that this member, if it leads, writes about the group, and in which term.
     pub(super) group_events: (u64, GroupEvents),
@@ -70,6 +85,7 @@ impl Host {
         id: MemberId,
         address: String,
         disk: MemberDisk,
+        life: MachineLife,
         random: &mut Random,
     ) -> Self {
         Self {
@@ -97,6 +113,9 @@ impl Host {
             flown: Vec::new(),
             deadline: None,
             own_notice: OwnNotice::default(),
+            life,
+            own_life: OwnLife::repeated(LIFE_EVERY),
+            lives_received: BTreeSet::new(),
             former: FormerMembers::default(),
             group_events: (0, GroupEvents::default()),
             planner: GroupPlanner::new(PlannerOptions::new(0, 0)),
@@ -151,10 +170,16 @@ impl Host {
         self.state = state;
         self.replica = Some(replica);
         let planner = PlannerOptions::new(scenario.voters as usize, scenario.spares);
-        // Processes are away for shorter than in the product.
-        let gone_after = Millis(1000);
-        self.planner = GroupPlanner::new(PlannerOptions { gone_after, behind_max: 20, ..planner });
+        self.planner = GroupPlanner::new(PlannerOptions {
+            // Processes are away for shorter than in the product.
+            gone_after: Millis(1000),
+            behind_max: BEHIND_MAX,
+            leads_at_least: LEADS_AT_LEAST,
+            ..planner
+        });
         self.own_notice = OwnNotice::new(self.local_deadline(now));
+        self.own_life = OwnLife::repeated(LIFE_EVERY);
+        self.lives_received.clear();
         self.former = FormerMembers::default();
         self.group_events = (0, GroupEvents::default());
     }

@@ -10,7 +10,7 @@ use sanderling_protocol::{EventKind, MemberId, Millis, Nonce};
 
 use super::disk::AppliedState;
 use super::preempted::TracedFleet;
-use super::scenario::{FAULTS_END, Victim};
+use super::scenario::{FAULTS_END, LIVES_SETTLE, Victim};
 use super::world::{GroupEvent, GroupWorld, address};
 use crate::InjectedBug;
 
@@ -34,13 +34,20 @@ impl GroupWorld {
         let Some(at) = self.leader() else { return };
         let has_machine = self.traced.as_ref().is_none_or(TracedFleet::has_machine);
         let may_start = self.hosts.len() < self.scenario.hosts_max && has_machine;
+        // A move of the leadership that began now might not be over at the end.
+        let is_ending = self.scenario.has_lives && now + LIVES_SETTLE / 2 > self.scenario.run_end;
         let host = &mut self.hosts[at];
         let local = host.local(now);
         let Some(replica) = &mut host.replica else { return };
         let Some(next) = host.planner.plan(local, replica) else { return };
+        if let Some(GroupStep::Transfer(to)) = next.step {
+            self.check_life(at, to);
+        }
+        let Some(replica) = &mut self.hosts[at].replica else { return };
         let group = replica.group();
         let joining = group.next().0;
         match next.step {
+            Some(GroupStep::Transfer(_)) if is_ending => {}
             Some(GroupStep::Transfer(to)) => {
                 let _ = replica.transfer(local, to);
             }
@@ -261,7 +268,8 @@ impl GroupWorld {
         let group = self.checks.newest_group.1.clone();
         let serving = self.hosts.iter().filter(|host| host.is_serving()).count();
         if serving != 1 {
-            let faults = (RUN_SECONDS, serving);
+            let seconds = (self.scenario.run_end - FAULTS_END) / 1_000_000;
+            let faults = (seconds, serving);
             let message = format!("{} members lead {} s after the last fault", faults.1, faults.0);
             let running = self.hosts.iter().filter_map(|host| {
                 let replica = host.replica.as_ref()?;
@@ -292,5 +300,3 @@ impl GroupWorld {
         }
     }
 }
-
-const RUN_SECONDS: u64 = (super::scenario::RUN_END - FAULTS_END) / 1_000_000;

@@ -134,6 +134,7 @@ fn traced(trace: &GroupTrace, seed: u64, rest: u64) -> GroupScenario {
         retained_bytes_max: 1 << 20,
         round_micros: 5000,
         faults: Vec::new(),
+        has_lives: false,
         run_end: (last + trace.notice.0 + trace.replace.0) * 1000 + rest,
         hosts_max: usize::MAX,
         ..GroupScenario::new(seed)

@@ -11,6 +11,14 @@ pub(super) const FAULTS_END: u64 = 5_000_000;
 /// changes of members.
 pub(super) const RUN_END: u64 = 9_000_000;
 
+/// How much longer a run lasts in which machines have expected lives: after the faults the
+/// leadership moves for them, again and again while members join and catch up. In the second half
+/// it moves no more, so that the group is led at the end.
+pub(super) const LIVES_SETTLE: u64 = 2_000_000;
+
+/// One seed of so many has machines with expected lives.
+const LIVES_ONE_OF: u64 = 5;
+
 /// The member that a fault meets.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Victim {
@@ -56,6 +64,8 @@ pub(super) struct GroupScenario {
     pub(super) retained_bytes_max: u64,
     pub(super) round_micros: u64,
     pub(super) faults: Vec<(u64, GroupFault)>,
+    /// Whether members report how long their machines go on.
+    pub(super) has_lives: bool,
     pub(super) run_end: u64,
     /// Most machines of one run.
     pub(super) hosts_max: usize,
@@ -65,6 +75,8 @@ impl GroupScenario {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, 0x6701);
         let voters = random.pick(&[3, 3, 5]);
+        // Not drawn: what all other seeds mean stays as it was without lives.
+        let has_lives = seed % LIVES_ONE_OF == 2;
         let mut scenario = Self {
             seed,
             voters,
@@ -80,7 +92,8 @@ impl GroupScenario {
             retained_bytes_max: random.pick(&[4000, 40_000, 1 << 20]),
             round_micros: random.pick(&[5000, 15_000, 50_000]),
             faults: Vec::new(),
-            run_end: RUN_END,
+            has_lives,
+            run_end: RUN_END + if has_lives { LIVES_SETTLE } else { 0 },
             hosts_max: 14,
         };
         // Faults that always come together hide each other's bugs: a subset of the kinds each.

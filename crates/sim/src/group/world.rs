@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::replica::{
-    Body, Envelope, Group, MemberAddress, Persist, ReadPermission, Replica, ReplicaOutput,
-    ReplicaRole,
+    Body, Envelope, Group, MachineLife, MemberAddress, Persist, ReadPermission, Replica,
+    ReplicaOutput, ReplicaRole,
 };
 use sanderling_protocol::{EventKind, MemberId, Millis, Nonce};
 
@@ -46,6 +46,12 @@ pub(super) enum GroupEvent {
         host: usize,
         from: MemberId,
         left: Option<Millis>,
+    },
+    /// A member's report of how long its machine goes on arrives.
+    Life {
+        host: usize,
+        from: MemberId,
+        life: MachineLife,
     },
     /// Something of a caller's, with its number.
     Caller {
@@ -101,6 +107,8 @@ pub(super) struct GroupWorld {
     network: Random,
     /// Draws what is about reports of notices, and the lengths of rounds.
     pub(super) notices: Random,
+    /// Draws what is about expected lives.
+    pub(super) lives: Random,
     /// Messages from one to another that are lost until then.
     cuts: Vec<(MemberId, MemberId, u64)>,
     /// How long the next leader is cut off while the others start again.
@@ -145,6 +153,7 @@ impl GroupWorld {
             random: Random::new(seed, 0x6702),
             network: Random::new(seed, 0x6703),
             notices: Random::new(seed, 0x6704),
+            lives: Random::new(seed, 0x6706),
             events_logged: Vec::new(),
             cuts: Vec::new(),
             strike: None,
@@ -178,7 +187,8 @@ impl GroupWorld {
 
     pub(super) fn add_host(&mut self, id: MemberId, address: String, base: AppliedState) {
         let disk = MemberDisk::new(base, self.scenario.is_synced, self.bug);
-        self.hosts.push(Host::new(id, address, disk, &mut self.random));
+        let life = self.draw_life();
+        self.hosts.push(Host::new(id, address, disk, life, &mut self.random));
         let host = self.hosts.len() - 1;
         self.launch(host);
     }
@@ -222,6 +232,7 @@ impl GroupWorld {
             | GroupEvent::Deliver { host, .. }
             | GroupEvent::Written { host, .. }
             | GroupEvent::Noticed { host, .. }
+            | GroupEvent::Life { host, .. }
             | GroupEvent::Sent { host, .. } => Some(*host),
             _ => None,
         };
@@ -263,6 +274,7 @@ impl GroupWorld {
                     self.at(next, GroupEvent::Tick { host: at, start });
                 }
                 self.report(at);
+                self.report_life(at);
             }
             GroupEvent::Deliver { envelope, file, .. } => {
                 if let (Body::Snapshot { place, .. }, Some(file)) = (&envelope.body, file) {
@@ -288,6 +300,7 @@ impl GroupWorld {
             GroupEvent::Noticed { from, left, .. } => {
                 host.planner.take_report(local, replica, from, left);
             }
+            GroupEvent::Life { from, life, .. } => self.take_life(at, from, life),
             GroupEvent::Sent { start, to, is_ok, .. } if start == current => {
                 replica.snapshot_sent(local, to, is_ok);
             }
