@@ -8,7 +8,8 @@
 //! back what arrived and what is on the disk. `docs/mechanisms/replica.md` has the failures.
 //!
 //! Beside it are the machines of what a shell decides about its group: [`GroupPlanner`],
-//! [`OwnNotice`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`] and [`RoundFlight`].
+//! [`OwnNotice`], [`OwnLife`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`],
+//! [`RoundFlight`], [`SnapshotSends`] and [`WaitingReads`].
 
 mod clock;
 mod election;
@@ -30,8 +31,10 @@ mod own_notice;
 mod planner;
 mod raft_types;
 mod risk;
+mod snapshot_sends;
 #[cfg(test)]
 mod tests;
+mod waiting_reads;
 
 pub use crate::group_generation::GroupGeneration;
 pub use clock::GroupClock;
@@ -49,6 +52,8 @@ pub use options::{ReplicaOptions, Restored};
 pub use output::{
     MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole, SyncRequirement,
 };
-pub use own_notice::{OwnNotice, OwnNoticeReport};
+pub use own_notice::{OwnLife, OwnNotice, OwnNoticeReport};
 pub use planner::{GroupPlanner, NOTICE_EVERY, PlannerOptions};
 pub use risk::{GroupEvents, GroupRisk, RISK_LASTS};
+pub use snapshot_sends::SnapshotSends;
+pub use waiting_reads::WaitingReads;

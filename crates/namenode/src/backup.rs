@@ -174,7 +174,8 @@ impl<R: Read> Summed<R> {
 /// catalog in it can be decoded is for [`restore`] to find.
 ///
 /// # Errors
-/// [`BackupError`]: what was written to `snapshot` is of no use.
+/// [`BackupError`]: what was written to `snapshot` is of no use; remove it, and take another
+/// backup.
 pub fn check(
     source: impl Read,
     snapshot: &mut impl Write,

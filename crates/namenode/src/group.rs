@@ -64,6 +64,21 @@ pub(crate) enum GroupInput {
     Order(GroupOrder, oneshot::Sender<Result<(), Refusal>>),
 }
 
+impl GroupInput {
+    /// Returns whether another process has sent it, which may send more than the member takes.
+    pub(crate) const fn is_message(&self) -> bool {
+        match self {
+            Self::Message(..)
+            | Self::Join(..)
+            | Self::Snapshot(..)
+            | Self::Notice(..)
+            | Self::Life(..)
+            | Self::Order(..) => true,
+            Self::Sent(..) | Self::Confirm(_) | Self::OwnNotice(_) => false,
+        }
+    }
+}
+
 /// What a namenode brings into a group.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupSetup {

@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(30);
 pub(crate) struct Orders {
     shared: Arc<OrderContext>,
     mechanism: Mechanism,
-    queues: BTreeMap<(NodeId, OrderKind), Arc<NodeOrders>>,
+    queues: BTreeMap<(NodeId, OrderKind, u64), Arc<NodeOrders>>,
     tasks: JoinSet<()>,
 }
 
@@ -48,9 +48,11 @@ struct OrderContext {
     stop: CancellationToken,
 }
 
-/// The orders of one kind to one node. A task of their own sends them.
-#[derive(Debug, Default)]
+/// The orders of one kind to one node, decided in one term. A task of their own sends them, until
+/// this namenode leads in another one: a leader between the two may have decided otherwise.
+#[derive(Debug)]
 struct NodeOrders {
+    term: u64,
     /// `None` once the task has ended.
     queue: Mutex<Option<OrderQueue>>,
     pushed: Notify,
@@ -81,7 +83,7 @@ impl Orders {
                 () = stop.cancelled() => break,
                 Some(_) = self.tasks.join_next() => {}
                 effect = effects.recv() => match effect {
-                    Some(Effect::Order(order)) => self.order(order),
+                    Some(Effect::Order { term, order }) => self.order(term, order),
                     Some(Effect::Probe { node, address }) => {
                         let shared = Arc::clone(&self.shared);
                         self.tasks.spawn(async move { shared.probe(node, address).await });
@@ -93,13 +95,14 @@ impl Orders {
         self.tasks.shutdown().await;
     }
 
-    fn order(&mut self, order: DatanodeOrder) {
+    fn order(&mut self, term: u64, order: DatanodeOrder) {
         if matches!(order.order, Order::FenceNode { .. }) && !self.mechanism.pushes_fences() {
             return;
         }
         let (node, now) = (order.node, self.shared.state.now());
-        let key = (node, OrderKind::of(&order.order));
-        let orders = Arc::clone(self.queues.entry(key).or_default());
+        let key = (node, OrderKind::of(&order.order), term);
+        let none = || Arc::new(NodeOrders { term, queue: Mutex::new(None), pushed: Notify::new() });
+        let orders = Arc::clone(self.queues.entry(key).or_insert_with(none));
         let mut queue = orders.queue.lock();
         let is_new = queue.is_none();
         if queue.get_or_insert_default().push(now, order).is_err() {
@@ -138,15 +141,19 @@ impl OrderContext {
         }
     }
 
-    /// Sends an order once; returns whether the node is still there.
+    /// Sends an order once; returns whether the node is still there, and the order counts.
     async fn deliver(&self, orders: &NodeOrders, order: DatanodeOrder) -> bool {
         let DatanodeOrder { node, address, order } = order;
-        if !self.state.is_present(node) || !self.state.group.serving_state().serves() {
+        let term = self.state.group.term();
+        // Before its founder leads a group, there is no other leader.
+        let is_founder = term == self.state.group.generation().first_term() + 1;
+        let counts = term == orders.term || is_founder;
+        let serves = self.state.group.serving_state().serves();
+        if !self.state.is_present(node) || !serves || !counts {
             return false;
         }
         let deadline = Instant::now() + Duration::from(ORDER_WITHIN);
         self.state.metrics.orders.inc();
-        let term = self.state.group.term();
         let sent = self.pool.order_in(term, node, &address, order, deadline).await;
         let answer = match sent {
             Ok(reply) => Some(Ok(reply)),

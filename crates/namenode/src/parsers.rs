@@ -58,7 +58,7 @@ pub fn write_segment(salt: Option<u64>, commands: &[Command]) -> Vec<u8> {
 /// Reads a segment; returns the commands before the first bytes that are no record.
 ///
 /// # Errors
-/// [`NamenodeStartError`]: it has no header of such a segment.
+/// [`NamenodeStartError`]: it has no header of such a segment; a namenode does not start on it.
 pub fn read_segment(segment: &[u8]) -> Result<Vec<Command>, NamenodeStartError> {
     bytes::read(window(segment)?)
 }
@@ -66,7 +66,7 @@ pub fn read_segment(segment: &[u8]) -> Result<Vec<Command>, NamenodeStartError> 
 /// Decodes the bytes of a snapshot's file and returns the catalog in it.
 ///
 /// # Errors
-/// [`NamenodeStartError`]: the bytes are no snapshot.
+/// [`NamenodeStartError`]: the bytes are no snapshot; take an earlier one.
 pub fn read_snapshot(file: &[u8]) -> Result<Catalog, NamenodeStartError> {
     snapshot::read_window(Path::new("memory"), &mut window(file)?)
 }

@@ -22,6 +22,10 @@ use crate::state::NamenodeState;
 use crate::work::{Unqueued, WaitingFrame, WorkQueue};
 use crate::writer::CatalogWriter;
 
+/// Pause before a read comes again that found too many others waiting for the quorum. Within twice
+/// the shortest time of an election (400 ms) a leader has an answer of its quorum or leads no more.
+const UNCONFIRMED_PAUSE: Millis = Millis(200);
+
 /// Where requests of the protocol and of HTTP go in.
 #[derive(Debug, Clone)]
 pub(crate) struct Requests {
@@ -243,7 +247,8 @@ impl Requests {
     /// request.
     ///
     /// # Errors
-    /// [`Refusal::NotLeader`]: another member leads, or may.
+    /// [`Refusal::NotLeader`]: another member leads, or may. [`Refusal::RetryAfter`]: too many
+    /// others wait for the quorum.
     pub(crate) async fn may_show(&self) -> Result<(), Refusal> {
         match self.state.group.admit() {
             Admission::Here => Ok(()),
@@ -254,6 +259,9 @@ impl Requests {
 
     /// Waits until the quorum has confirmed that this namenode leads.
     async fn confirm(&self) -> Result<(), Refusal> {
+        let Ok(_place) = self.work.unconfirmed().try_acquire() else {
+            return Err(too_many_unconfirmed());
+        };
         let (reply, confirmed) = oneshot::channel();
         let is_asked = self.work.push_group(GroupInput::Confirm(reply)).is_ok();
         match is_asked && confirmed.await.unwrap_or(false) {
@@ -309,6 +317,11 @@ pub(crate) fn check_lengths(requests: &[Request], bytes: usize) -> Result<(), Re
             limit: REQUEST_BYTES_MAX as u64,
         }),
     }
+}
+
+fn too_many_unconfirmed() -> Refusal {
+    let why = "too many reads wait until most namenodes of the group have answered the leader";
+    Refusal::RetryAfter { after: UNCONFIRMED_PAUSE, why: why.to_owned() }
 }
 
 fn unqueued(why: Unqueued) -> Refusal {

@@ -34,7 +34,7 @@ use crate::requests::Requests;
 use crate::service::MetaService;
 use crate::state::NamenodeState;
 use crate::work::WorkQueue;
-use crate::writer::{CatalogWriter, Effect, Snapshots};
+use crate::writer::{CatalogWriter, Effect, SnapshotUnderWay, Snapshots};
 pub(crate) use group_start::MemberStart;
 
 /// Orders and probes that wait to be given to their datanode's queue. A round has 2,048 commands,
@@ -74,7 +74,7 @@ pub struct NamenodeServer {
 #[derive(Debug)]
 struct Parts {
     tasks: JoinSet<&'static str>,
-    writer: JoinHandle<()>,
+    writer: JoinHandle<Option<SnapshotUnderWay>>,
     archiver: Option<SharedArchiver>,
 }
 
@@ -84,7 +84,7 @@ impl NamenodeServer {
     /// Listens, recovers the catalog from the directory, and serves it.
     ///
     /// # Errors
-    /// [`NamenodeStartError`] has the cause; nothing is served then.
+    /// [`NamenodeStartError`] has the cause: correct it, then start again. Nothing is served then.
     pub async fn start(options: NamenodeOptions) -> Result<Self, NamenodeStartError> {
         // Both listeners first: a port in use is found before a long journal is read.
         let listener = bind(&options.listen, &options).await?;
@@ -193,17 +193,40 @@ impl NamenodeServer {
         self.long_reads.stop();
         let writer = parts.writer;
         let joined = tokio::task::spawn_blocking(move || writer.join());
-        if !matches!(joined.await, Ok(Ok(()))) {
-            error!("the writer's thread panicked");
+        let snapshot = match joined.await {
+            Ok(Ok(snapshot)) => snapshot,
+            _ => {
+                error!("the writer's thread panicked");
+                None
+            }
+        };
+        self.close(parts.archiver, snapshot).await;
+        info!("namenode stopped");
+    }
+
+    /// Closes the archive, then waits for the snapshot under way. In the other order the machine
+    /// may be taken before the archive has the last changes.
+    async fn close(&self, archiver: Option<SharedArchiver>, snapshot: Option<SnapshotUnderWay>) {
+        let ended = self.state.group.ended();
+        let close = async || match &archiver {
+            Some(archiver) => archiver.lock().await.close(ended).await,
+            None => Ok(()),
+        };
+        let mut closed = close().await;
+        if let Some(snapshot) = snapshot {
+            if tokio::task::spawn_blocking(move || snapshot.wait()).await.is_err() {
+                error!("the wait for the last snapshot panicked");
+            }
+            // The snapshot may have taken the place of files that the archive was about to store.
+            if closed.is_err() {
+                closed = close().await;
+            }
         }
-        if let Some(archiver) = parts.archiver
-            && let Err(error) = archiver.lock().await.close(self.state.group.ended()).await
-        {
+        if let Err(error) = closed {
             let why = error.to_string();
             error!(why, "the archive may lack the last changes");
             *self.state.unarchived.lock() = Some(why);
         }
-        info!("namenode stopped");
     }
 
     /// Returns why the archive may lack the last changes of a server that has stopped.
@@ -402,13 +425,14 @@ fn spawn_writer(
     writer: Arc<Mutex<CatalogWriter>>,
     state: &Arc<NamenodeState>,
     work: &Arc<WorkQueue>,
-) -> std::io::Result<JoinHandle<()>> {
+) -> std::io::Result<JoinHandle<Option<SnapshotUnderWay>>> {
     let (watched, waiting) = (Arc::clone(state), Arc::clone(work));
     let thread = std::thread::Builder::new().name("journal-writer".to_owned());
     thread.spawn(move || {
         let ended = WriterGuard { state: watched };
-        CatalogWriter::run(&writer, &waiting);
+        let snapshot = CatalogWriter::run(&writer, &waiting);
         drop(ended);
+        snapshot
     })
 }
 

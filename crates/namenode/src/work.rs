@@ -14,7 +14,7 @@ use sanderling_core::namenode::{
     Answers, BatchBounds, CHANGES_WAITING, REQUEST_COST, changes_size,
 };
 use sanderling_protocol::{NodeId, OrderReply, Request};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::caller::Tenant;
 use crate::group::GroupInput;
@@ -60,6 +60,8 @@ pub(crate) enum Unqueued {
 pub(crate) struct WorkQueue {
     queue: Mutex<QueueState>,
     came: Condvar,
+    /// Places of reads that wait for a confirmation by the quorum.
+    unconfirmed: Semaphore,
 }
 
 #[derive(Debug)]
@@ -68,12 +70,20 @@ struct QueueState {
     frames: Fair<Tenant, WaitingFrame>,
     /// What came for the member of a group.
     group: VecDeque<GroupInput>,
+    /// Those of them that other processes have sent.
+    group_messages: usize,
     is_stopped: bool,
 }
 
 /// Most messages that wait for the member of a group: far more than members have on their way. What
-/// is beyond is dropped, and sent again by its sender.
+/// is beyond is dropped, and sent again by its sender. What this process itself gives the member
+/// has bounds of its own, and takes no place of theirs.
 const GROUP_MAX: usize = 4096;
+
+/// Most reads that wait at once until the quorum has confirmed that this member leads. More are to
+/// come again later. As many frames as 32 connections have under way by default; the memory of each
+/// counts as that of its connection. Chosen, not measured.
+const UNCONFIRMED_MAX: usize = 8192;
 
 impl WorkQueue {
     /// Returns an empty queue for at most so many frames of so many bytes.
@@ -81,8 +91,9 @@ impl WorkQueue {
         let (pieces_max, bytes_max) = (frames_max, bytes_max as u64);
         let bounds = Bounds { pieces_max, bytes_max, ..CHANGES_WAITING };
         let (own, frames, group) = (VecDeque::new(), Fair::new(bounds), VecDeque::new());
-        let queue = Mutex::new(QueueState { own, frames, group, is_stopped: false });
-        Self { queue, came: Condvar::new() }
+        let (group_messages, is_stopped) = (0, false);
+        let queue = Mutex::new(QueueState { own, frames, group, group_messages, is_stopped });
+        Self { queue, came: Condvar::new(), unconfirmed: Semaphore::new(UNCONFIRMED_MAX) }
     }
 
     /// Adds a frame of so many bytes.
@@ -123,8 +134,11 @@ impl WorkQueue {
         if queue.is_stopped {
             return Err(Unqueued::Stopped);
         }
-        if queue.group.len() >= GROUP_MAX {
-            return Err(Unqueued::Full);
+        if input.is_message() {
+            if queue.group_messages >= GROUP_MAX {
+                return Err(Unqueued::Full);
+            }
+            queue.group_messages += 1;
         }
         queue.group.push_back(input);
         Ok(())
@@ -137,7 +151,15 @@ impl WorkQueue {
 
     /// Takes everything that came for the member of a group.
     pub(crate) fn take_group(&self) -> VecDeque<GroupInput> {
-        std::mem::take(&mut self.queue.lock().group)
+        let mut queue = self.queue.lock();
+        queue.group_messages = 0;
+        std::mem::take(&mut queue.group)
+    }
+
+    /// Returns the places of reads that wait until the quorum has confirmed that this member leads.
+    /// Each read takes one.
+    pub(crate) const fn unconfirmed(&self) -> &Semaphore {
+        &self.unconfirmed
     }
 
     /// Waits until something came for the member of a group, at most for `sleep`.
@@ -198,6 +220,8 @@ impl QueueState {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::MemberId;
+
     use super::*;
 
     fn frame(requests: usize) -> WaitingFrame {
@@ -245,6 +269,25 @@ mod tests {
         assert_eq!(queue.take(false).frames.len(), 1);
         queue.push_frame(Tenant::Connection(2), 100, frame(1)).unwrap();
         assert_eq!(queue.take(false).frames[0].requests.len(), 1);
+    }
+
+    #[test]
+    fn reads_and_reports_of_this_process_take_no_place_of_other_members_messages() {
+        let queue = WorkQueue::new(64, 1 << 20);
+        let member = MemberId(2);
+        for _ in 0..2 * GROUP_MAX {
+            let (reply, _) = oneshot::channel();
+            queue.push_group(GroupInput::Confirm(reply)).unwrap();
+        }
+        for _ in 0..GROUP_MAX {
+            queue.push_group(GroupInput::Notice(member, None)).unwrap();
+        }
+        let refused = queue.push_group(GroupInput::Notice(member, None));
+        assert_eq!(refused, Err(Unqueued::Full));
+        // Without it no other snapshot would be sent.
+        queue.push_group(GroupInput::Sent(member, false)).unwrap();
+        assert_eq!(queue.take_group().len(), 3 * GROUP_MAX + 1);
+        queue.push_group(GroupInput::Notice(member, None)).unwrap();
     }
 
     #[test]

@@ -32,13 +32,20 @@ use crate::server::MemberStart;
 use crate::state::NamenodeState;
 use crate::work::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
 use events::log;
-pub(crate) use snapshots::Snapshots;
+pub(crate) use snapshots::{SnapshotUnderWay, Snapshots};
 
 /// An outbound effect: something for the part that calls datanodes.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    Order(DatanodeOrder),
-    Probe { node: NodeId, address: String },
+    /// An order that was decided in a term.
+    Order {
+        term: u64,
+        order: DatanodeOrder,
+    },
+    Probe {
+        node: NodeId,
+        address: String,
+    },
 }
 
 /// Ends the namenode when a change panics on a thread that would outlive it: what is half
@@ -141,8 +148,9 @@ impl CatalogWriter {
         }
     }
 
-    /// The writer's thread: works until it is stopped and nothing waits.
-    pub(crate) fn run(writer: &Mutex<Self>, work: &WorkQueue) {
+    /// The writer's thread: works until it is stopped and nothing waits. Returns the snapshot that
+    /// is under way then.
+    pub(crate) fn run(writer: &Mutex<Self>, work: &WorkQueue) -> Option<SnapshotUnderWay> {
         let mut is_running = true;
         while is_running {
             let sleep = writer.lock().sleep();
@@ -168,6 +176,7 @@ impl CatalogWriter {
             error!(why = %cause, "the journal could not be synced at the end");
             writer.state.fail(NamenodeFailure::Journal { cause });
         }
+        writer.snapshots.take_under_way()
     }
 
     /// Makes the changes of one frame, on the caller's thread.
@@ -270,7 +279,10 @@ impl CatalogWriter {
             written = written.and_then(|()| Ok(self.journal.sync()?));
         }
         if let Err(error) = written {
-            self.refuse(turn, error);
+            match self.member {
+                None => self.refuse(turn, error),
+                Some(_) => self.end_agreed(turn, error),
+            }
             return;
         }
         self.turns.has_begun();
@@ -296,8 +308,11 @@ impl CatalogWriter {
         let sent = *self.state.event_last.borrow();
         let events = namenode.events_after(sent, EVENTS_KEPT_MAX);
         drop(namenode);
+        // A new leader decides before it shows its term.
+        let own = self.member.as_ref().map(|member| member.replica.term());
+        let term = own.unwrap_or_else(|| self.state.group.term());
         for order in orders {
-            self.send(Effect::Order(order));
+            self.send(Effect::Order { term, order });
         }
         if let Some(last) = events.last() {
             self.state.event_last.send_replace(last.sequence);
@@ -311,6 +326,7 @@ impl CatalogWriter {
         if even > Self::APPLIED_MAX { even } else { Self::APPLIED_MAX }
     }
 
+    /// Refuses a round that the journal of the only namenode did not take.
     fn refuse(&mut self, turn: &mut Turn, error: AppendError) {
         let is_first = self.state.failure.borrow().is_none();
         if let AppendError::Failed(failure) = &error
@@ -375,7 +391,11 @@ impl CatalogWriter {
         self.close_alone();
         self.state.metrics.set_journal_bytes(self.journal.bytes());
         if let Err(cause) = self.snapshots.keep(&self.state, &mut self.journal) {
-            self.state.fail(NamenodeFailure::Journal { cause });
+            match self.member {
+                None => self.state.fail(NamenodeFailure::Journal { cause }),
+                // What is agreed next could not be applied.
+                Some(_) => self.end_unapplied(cause.into()),
+            }
         }
     }
 

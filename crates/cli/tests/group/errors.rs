@@ -95,12 +95,12 @@ fn as_before_a_boot(directory: &Path) {
     fs::write(&state, &bytes).expect("written");
 }
 
-fn catalog(group: &Group, place: usize) -> PathBuf {
+pub(crate) fn catalog(group: &Group, place: usize) -> PathBuf {
     group.directory.path().join(format!("catalog-{place}"))
 }
 
 /// Returns the number of the member at an address.
-fn member(group: &Group, address: &str) -> String {
+pub(crate) fn member(group: &Group, address: &str) -> String {
     // Any of them answers; the one that leads may run outside of the group's list.
     let one = group.running().next().expect("one runs");
     let listed = group.cli(one, &["group", "ls", "--json"]);

@@ -8,13 +8,18 @@ mod disk;
 mod lots;
 
 mod archive;
+mod archive_stores;
 mod backup;
 mod errors;
+mod faulty_files;
 mod generations;
+mod journals;
 mod members;
 mod notices;
 mod orders;
+mod reads;
 mod recovery;
 mod rogue_members;
 mod secrets;
+mod snapshots;
 mod unfit;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::text;
 use crate::cluster::http;
-use crate::cluster::namenodes::{Group, Load, assert_there, config};
+use crate::cluster::namenodes::{Group, Load, assert_there, config, put_large};
 use crate::cluster::{SOON, Server, block_on, until};
+use crate::faulty_files::{FaultyFiles, FileFaults};
 use sanderling_client::Client;
 use sanderling_core::replica::RISK_LASTS;
 use serde_json::Value;
@@ -428,6 +429,54 @@ fn notice_of_a_namenode_alone_is_shown_as_a_risk() {
         let ran = group.cli(0, &["group", "ls"]);
         (ran.stdout.contains("AT RISK") && ran.stdout.contains("taken in")).then_some(())
     });
+}
+
+/// The snapshot may take longer than the machine lives: what the archive lacks comes first.
+#[test]
+fn archive_is_closed_before_the_deadline_while_a_snapshot_is_being_written() {
+    let archive = tempfile::tempdir().expect("a directory for the archive");
+    let place = text(archive.path().into());
+    let mut group = Group::start(0, &[]);
+    let Some(files) = FaultyFiles::build(group.directory.path(), "snapshot-") else {
+        return eprintln!("SKIPPED: no C compiler makes the files that wait");
+    };
+    group.variables = files.variables();
+    let (_, flag) = source(&group, 0);
+    group.add("127.0.0.1:0", None, &["--archive", &place, "--notice-source", &flag]);
+    files.set(FileFaults { waits: true, ..FileFaults::default() });
+    let catalog = group.directory.path().join("catalog-0");
+    let is_begun = || {
+        let mut names = std::fs::read_dir(&catalog).expect("listed").flatten();
+        names.any(|entry| {
+            let name = text(entry.file_name().into());
+            name.starts_with("snapshot-") && name.ends_with(".tmp")
+        })
+    };
+    block_on(async {
+        let client = Client::connect(&group.addresses[0], config()).await.expect("it serves");
+        // One is due after 64 MiB of journal.
+        let mut stored = 0;
+        while !is_begun() {
+            assert!(stored < 40_000, "no snapshot begins");
+            let puts = (stored..stored + 500).map(|number| put_large(&client, number));
+            futures_util::future::join_all(puts).await;
+            stored += 500;
+        }
+    });
+    let given = Instant::now();
+    give(&group, 0, 20);
+    let mut server = group.members[0].take().expect("it runs");
+    until("the archive is closed", Duration::from_secs(20), || {
+        server.log().contains("the archive is closed").then_some(())
+    });
+    assert!(given.elapsed() > Duration::from_secs(5), "it stopped at once");
+    assert!(is_begun(), "the snapshot was not in the way");
+    files.set(FileFaults::default());
+    assert!(server.wait(SOON).success(), "{}", server.log());
+    let directory = text(group.directory.path().join("anew"));
+    let words = ["namenode", "recover", "--archive", &place, "--dir", &directory];
+    let recovered = cluster::run(cluster::sanderling().args(words));
+    assert!(recovered.stdout.contains("no change is missing"), "{recovered}");
 }
 
 /// A restart takes less time, and costs no member its place.

@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::cluster::namenodes::Group;
 use crate::cluster::{SOON, Server, block_on, run, sanderling, until};
+use crate::faulty_files::{FaultyFiles, FileFaults};
 
 /// How long a command that is interrupted may clean up, or goes on after its limit and cleans up
 /// then.
@@ -174,6 +175,36 @@ fn order_that_is_sent_and_not_answered_ends_in_time_and_is_undecided() {
             assert_eq!((silent.orders(), other.orders()), (ordered, 0));
         }
     });
+}
+
+/// The leader gives up after 10 s. It, or its successor, may carry the order out later.
+#[test]
+fn order_on_which_the_group_does_not_agree_in_time_may_have_been_carried_out() {
+    let mut group = Group::start(3, &[]);
+    // What the group agrees on is written there first.
+    let Some(files) = FaultyFiles::build(group.directory.path(), "rounds-") else {
+        return eprintln!("SKIPPED: no C compiler makes the files that fail");
+    };
+    let leader = group.leader();
+    group.kill(leader);
+    group.variables = files.variables();
+    group.restart(leader);
+    group.until_voters(3);
+    let own = (leader + 1).to_string();
+    until("it leads", SOON, || {
+        if group.leader() != leader {
+            group.cli(leader, &["group", "move-leader", &own]);
+        }
+        (group.leader() == leader).then_some(())
+    });
+    files.set(FileFaults { waits: true, ..FileFaults::default() });
+    let removed = ((leader + 1) % 3 + 1).to_string();
+    let ran = group.cli(leader, &["group", "remove", &removed]);
+    files.set(FileFaults::default());
+    assert_eq!(ran.code, 4, "{ran}");
+    for part in ["the change may have been made", "not agreed on it in time", "group ls"] {
+        assert!(ran.stderr.contains(part), "{part}: {ran}");
+    }
 }
 
 #[test]

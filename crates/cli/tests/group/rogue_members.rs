@@ -2,6 +2,7 @@
 //! nothing; with them, no message of theirs stops the group for good.
 
 use crate::cluster;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,11 +11,15 @@ use crate::cluster::namenodes::{Group, assert_there, client, config, put};
 use crate::cluster::{SOON, block_on, run, sanderling, until};
 use bytes::Bytes;
 use sanderling_client::Client;
-use sanderling_core::replica::{Body, Envelope, GroupGeneration, LogPlace};
+use sanderling_core::catalog::Catalog;
+use sanderling_core::replica::{
+    Body, Envelope, Group as Members, GroupGeneration, LogPlace, MemberAddress,
+};
+use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{
-    ClusterId, Header, LeaseId, MemberId, ObjectId, Op, Refusal, Request, Token,
+    ClusterId, Header, LeaseId, MemberId, Nonce, ObjectId, Op, Refusal, Request, Token,
 };
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials, TokenSource};
 use serde_json::Value;
@@ -22,6 +27,9 @@ use tokio::time::Instant;
 
 /// By how many terms a message may be ahead, as the documentation has it.
 const TERMS_BEHIND_MAX: u64 = 1 << 20;
+
+/// The version of the messages between members.
+const MESSAGES: u32 = 4;
 
 /// Terms of one generation.
 const TERMS: u64 = 1 << 32;
@@ -48,9 +56,8 @@ impl RogueMember {
         Ok(Self { connection, cluster: welcome.cluster.expect("a namenode has one") })
     }
 
-    /// Sends a message in the name of one member to another.
-    async fn send(&self, from: u32, to: u32, term: u64, body: Body) -> Result<(), Refusal> {
-        let envelope = Envelope {
+    fn envelope(&self, from: u32, to: u32, term: u64, body: Body) -> Envelope {
+        Envelope {
             cluster: self.cluster,
             generation: self.connection.generation().0,
             from: MemberId(from.into()),
@@ -62,10 +69,24 @@ impl RogueMember {
             transfers_ended: 0,
             time: None,
             body,
-        };
+        }
+    }
+
+    /// Sends a message in the name of one member to another.
+    async fn send(&self, from: u32, to: u32, term: u64, body: Body) -> Result<(), Refusal> {
+        let envelope = self.envelope(from, to, term, body);
         // The first kind of a frame of the group, where its sender is, and the message.
         let frame = encode_body(&(0_u32, "127.0.0.1:1", envelope.encode()));
         self.call(frame).await
+    }
+
+    /// Sends the file of a snapshot in one part, with the message that it belongs to.
+    async fn send_snapshot(&self, envelope: &Envelope, file: &[u8]) -> Result<(), Refusal> {
+        let format = (MESSAGES, Catalog::RULES, Catalog::FORMAT);
+        let (sending, offset, total) = (1_u64, 0_u64, file.len() as u64);
+        let bytes = Bytes::copy_from_slice(file);
+        let part = (format, sending, offset, total, crc32c(file), envelope.encode(), bytes);
+        self.call(encode_body(&(2_u32, part))).await
     }
 
     async fn call(&self, frame: Vec<u8>) -> Result<(), Refusal> {
@@ -195,6 +216,64 @@ fn absurd_terms_of_a_member_change_nothing_and_later_ones_stop_no_group() {
     group.until_voters(3);
     let checked = group.cli(group.leader(), &["fsck"]);
     assert_eq!(checked.code, 0, "{checked}");
+}
+
+/// A snapshot of far more than the group has agreed on, with three members.
+fn snapshot(term: u64) -> Body {
+    let address = |number: u64| {
+        let address = format!("127.0.0.1:{number}");
+        MemberAddress { http_address: address.clone(), address, nonce: Nonce(number) }
+    };
+    let members = Members::of_voters(1, (1..=3).map(address).collect());
+    Body::Snapshot { place: LogPlace { term, index: 1 << 40 }, group: members }
+}
+
+/// Returns the names in the directory of a member's catalog that begin so.
+fn files(group: &Group, place: usize, begin: &str) -> Vec<PathBuf> {
+    let catalog = group.directory.path().join(format!("catalog-{place}"));
+    let entries = fs::read_dir(catalog).expect("listed").flatten();
+    let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(begin));
+    found.map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn snapshots_that_are_no_leaders_or_lack_their_catalog_end_no_member_and_leave_no_file() {
+    let mut group = Group::start(3, &[]);
+    let all = group.addresses.join(",");
+    block_on(async { put(&client(&all).await, 0).await });
+    let (leader, others) = numbers(&group);
+    let (to, now) = (others[0], term(&group));
+    // Members have the numbers in which they joined.
+    let place = to as usize - 1;
+    // Each member that has joined got one.
+    let there = (0..3).find_map(|place| files(&group, place, "snapshot-").pop());
+    let file = fs::read(there.expect("a snapshot")).expect("it can be read");
+    block_on(async {
+        let address = &group.addresses[place];
+        let rogue = RogueMember::connect(address, Role::Namenode, None).await.expect("open");
+        // One of an earlier term.
+        let envelope = rogue.envelope(leader, to, now - 1, snapshot(now - 1));
+        let sent = rogue.send_snapshot(&envelope, &file).await;
+        assert!(sent.is_ok(), "it arrives as a whole: {sent:?}");
+        until("its file is removed", SOON, || {
+            files(&group, place, "group-snapshot-").is_empty().then_some(())
+        });
+        // One of this term, whose catalog did not come before it.
+        let sent = rogue.send(leader, to, now, snapshot(now)).await;
+        assert!(sent.is_ok(), "it is ignored, not answered: {sent:?}");
+        put(&client(&all).await, 1).await;
+    });
+    until("the member has everything that came behind it", SOON, || {
+        let server = group.members[place].as_mut().expect("it runs");
+        assert!(server.ended().is_none(), "it ended: {}", server.log());
+        let page = page(&group.cli(group.leader(), &["group", "ls", "--json"]));
+        let mut rows = page["members"].as_array()?.iter();
+        let is_there =
+            |row: &Value| row["id"] == to && row["is_active"] == true && row["behind_entries"] == 0;
+        let is_there = rows.any(is_there) || page["members"][place]["role"] == "Leader";
+        is_there.then_some(())
+    });
+    block_on(async { assert_there(&client(&all).await, 0..2).await });
 }
 
 /// Three namenodes with a secret.

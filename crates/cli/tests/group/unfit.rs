@@ -12,12 +12,17 @@ fn catalog(group: &Group, place: usize) -> PathBuf {
     group.directory.path().join(format!("catalog-{place}"))
 }
 
-fn remove_files(directory: &Path, begin: &str) -> usize {
+/// Returns the files of a directory whose names begin so.
+fn files_of(directory: &Path, begin: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("listed").flatten();
-    let found: Vec<_> = entries
+    entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(begin))
         .map(|entry| entry.path())
-        .collect();
+        .collect()
+}
+
+fn remove_files(directory: &Path, begin: &str) -> usize {
+    let found = files_of(directory, begin);
     found.iter().for_each(|path| fs::remove_file(path).expect("removed"));
     found.len()
 }
@@ -127,6 +132,61 @@ fn member_whose_log_is_older_than_its_catalog_does_not_vote() {
     }
     let ended = refused(&group.addresses[old], &catalog(&group, old), &[]);
     assert!(ended.stderr.contains("lacks entries"), "{ended}");
+}
+
+/// Returns where the records of a log of the group end, ascending, and its header at first: a
+/// header has 40 bytes, and a record 21 before its payload, whose length is in it.
+fn ends_of_records(log: &[u8]) -> Vec<usize> {
+    let (mut ends, mut end) = (Vec::new(), 40);
+    loop {
+        ends.push(end);
+        let Some(length) = log.get(end + 1..end + 5) else { return ends };
+        let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+        end += 21 + length as usize;
+    }
+}
+
+/// Wherever the log ends: before the place from which the member goes on, which a change of the
+/// members has moved, at that place, or after it.
+#[test]
+fn member_whose_log_ends_anywhere_before_its_catalog_does_not_vote() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let at = group.addresses[leader].clone();
+    put_some(&at, 0..5);
+    group.add("127.0.0.1:0", Some(&at), &[]);
+    until_shown(&group, leader, &group.addresses[3], true);
+    put_some(&at, 5..9);
+    let cut = (leader + 1) % 3;
+    let whole = catalog(&group, cut);
+    let has_last = |bytes: &[u8]| bytes.windows(7).any(|part| part == b"value 8");
+    until("its catalog has all of them", SOON, || {
+        let mut journals = files_of(&whole, "journal-").into_iter();
+        journals.any(|it| fs::read(it).is_ok_and(|bytes| has_last(&bytes))).then_some(())
+    });
+    group.kill(cut);
+    let (rounds, all) = (files_of(&whole, "rounds-"), files_of(&whole, ""));
+    let [rounds] = &rounds[..] else { panic!("{rounds:?}") };
+    let log = fs::read(rounds).expect("read");
+    let ends = ends_of_records(&log);
+    let last = ends.windows(2).rposition(|it| has_last(&log[it[0]..it[1]])).expect("it has it");
+    assert!(last > 5, "{ends:?}");
+    for end in &ends[..=last] {
+        let directory = group.directory.path().join(format!("cut-{end}"));
+        fs::create_dir(&directory).expect("made");
+        for path in &all {
+            let to = directory.join(path.file_name().expect("a name"));
+            fs::copy(path, to).expect("copied");
+        }
+        let short = directory.join(rounds.file_name().expect("a name"));
+        fs::write(short, &log[..*end]).expect("written");
+        let ended = refused(&group.addresses[cut], &directory, &[]);
+        let text = "lacks entries that this member has acknowledged";
+        assert!(ended.stderr.contains(text), "cut at {end} of {ends:?}: {ended}");
+    }
+    // With all of it, it is a member.
+    group.restart(cut);
+    group.until_voters(3);
 }
 
 /// Any of them is enough to find the leader.

@@ -37,7 +37,7 @@ pub struct Vote {
 pub enum Payload {
     /// Nothing: a new leader's first entry.
     Empty,
-    /// One round of the writer.
+    /// A round of the writer, or a piece of one that is too long for an entry.
     Round {
         /// The group's time when the leader made it. Never goes back from entry to entry.
         at: Instant,

@@ -62,7 +62,7 @@ impl<W> LeaderMoves<W> {
     /// returns `reply` with the outcome.
     ///
     /// # Errors
-    /// [`LeaderMoveError`], with `reply`: the transfer cannot begin.
+    /// [`LeaderMoveError`], with `reply`: the transfer cannot begin; answer the order with it.
     pub fn order(
         &mut self,
         replica: &mut Replica,

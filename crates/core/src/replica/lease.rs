@@ -18,8 +18,8 @@ const ROUNDS_MAX: usize = 512;
 /// Shortest time between the rounds of entries: more would count no sooner.
 const ROUND_MICROS_MIN: u64 = 1000;
 
-/// Requests of [`super::Replica::confirm_reads`] that wait at once. The shell puts all reads of a
-/// moment into one.
+/// Requests of [`super::Replica::confirm_reads`] that wait at once. [`super::WaitingReads`] puts
+/// all reads of 20 ms into one, so only a leader without an answer for 20 s has as many.
 const READS_MAX: usize = 1024;
 
 /// A leader's rounds in one term.

@@ -199,7 +199,8 @@ impl Replica {
         replica
     }
 
-    /// Handles a message that another member of the group has sent.
+    /// Handles a message that another member of the group has sent. Of a [`Body::Snapshot`],
+    /// [`Replica::awaits_snapshot`] returns then whether it is taken.
     ///
     /// # Errors
     /// [`MessageRefusal`]: nothing has changed. The shell counts and logs it.
@@ -248,7 +249,9 @@ impl Replica {
                 self.campaign_if_requested(now);
                 return Ok(());
             }
-            Body::Snapshot { place, group } => {
+            // One of an earlier term is ignored, and may have a later place than the one that is
+            // taken: its members must not be kept in place of that one's.
+            Body::Snapshot { place, group } if term >= self.node.raft.term => {
                 self.node.mut_store().set_snapshot(*place, group.clone());
             }
             _ => {}
@@ -490,6 +493,15 @@ impl Replica {
         self.rounds.lease(&self.group, self.options.id, self.options.lease())
     }
 
+    /// Returns whether a snapshot of this place was received and taken, and is not reported as
+    /// written. The shell needs its catalog until [`ReplicaOutput::Restore`] has this place. All
+    /// others that arrive are of no use.
+    #[must_use]
+    pub fn awaits_snapshot(&self, place: LogPlace) -> bool {
+        let mut restored = self.unwritten.iter().filter_map(|it| it.restore.as_ref());
+        restored.any(|(at, _)| *at == place)
+    }
+
     /// Starts to confirm with a majority that this member leads. [`ReplicaOutput::ReadsConfirmed`]
     /// with the number that is returned, or a higher one, allows all reads that arrived before this
     /// call. `None` when this member does not lead, or too much waits already.
@@ -526,12 +538,6 @@ impl Replica {
     pub fn compact(&mut self, index: u64) {
         let index = index.min(self.applied);
         self.node.mut_store().forget(index);
-    }
-
-    /// Notes that a connection to a member has ended: what was sent on it may be lost.
-    pub fn disconnected(&mut self, now: Instant, from: MemberId) {
-        self.node.report_unreachable(from.0);
-        self.process(now);
     }
 
     /// Returns the group's time at `now`, which is not before that of the last entry. Only a

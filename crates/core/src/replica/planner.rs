@@ -38,6 +38,9 @@ pub struct PlannerOptions {
     pub leave_within: Millis,
     /// How long before its deadline the last voter stops, so that its archive gets everything.
     pub close_within: Millis,
+    /// How long a leader without a notice leads before a machine that lives longer leads instead:
+    /// the members have reported by then, and a group that elects again and again is not kept busy.
+    pub leads_at_least: Millis,
 }
 
 impl PlannerOptions {
@@ -51,8 +54,11 @@ impl PlannerOptions {
             behind_max: 64,
             // The shortest notices leave 30 s: half of them is for spares that are started then.
             leave_within: Millis(15_000),
-            // What storing the last changes may take.
-            close_within: Millis(10_000),
+            // The 10 s for which the last changes are stored, the 2 s in which connections may end
+            // before that, and a second for the writer.
+            close_within: Millis(13_000),
+            // Six reports (`LIFE_EVERY`).
+            leads_at_least: Millis(30_000),
         }
     }
 }

@@ -12,6 +12,8 @@ use super::*;
 mod flight;
 mod leader_moves;
 mod planner;
+mod snapshots;
+mod waiting_reads;
 
 const CLUSTER: ClusterId = ClusterId(7);
 

@@ -1,11 +1,9 @@
 //! Changes of the group that are under way, and reads that wait for the quorum: where their
 //! answers go.
 
-use std::collections::VecDeque;
-
 use sanderling_core::replica::{
     Group, GroupChange, GroupChangeError, GroupGeneration, LeaderMoveError, LeaderMoves,
-    MemberAddress, ProposeError, Replica, ReplicaRole,
+    MemberAddress, ProposeError, Replica, ReplicaRole, WaitingReads,
 };
 use sanderling_protocol::{Instant, MemberId, Millis, Nonce, Refusal};
 use tokio::sync::oneshot;
@@ -24,7 +22,7 @@ type Done<T> = oneshot::Sender<Result<T, Refusal>>;
 /// What waits for an answer.
 #[derive(Debug, Default)]
 pub(crate) struct PendingChanges {
-    confirmations: VecDeque<(u64, oneshot::Sender<bool>)>,
+    reads: WaitingReads<oneshot::Sender<bool>>,
     joins: Vec<(Nonce, JoinReply)>,
     removals: Vec<(MemberId, Done<()>)>,
     moves: LeaderMoves<Done<()>>,
@@ -60,14 +58,18 @@ fn move_refusal(error: &LeaderMoveError, group: &Group) -> Refusal {
 
 impl PendingChanges {
     /// Keeps a read that waits for a confirmation by the quorum.
-    pub(super) fn confirm(&mut self, number: u64, reply: oneshot::Sender<bool>) {
-        self.confirmations.push_back((number, reply));
+    pub(super) fn read(&mut self, reply: oneshot::Sender<bool>) {
+        self.reads.add(reply);
+    }
+
+    /// Begins to confirm the reads that wait, all at once.
+    pub(super) fn confirm(&mut self, replica: &mut Replica, now: Instant) {
+        self.reads.begin(now, replica);
     }
 
     /// Answers the reads up to a number.
     pub(super) fn confirmed(&mut self, number: u64) {
-        while self.confirmations.front().is_some_and(|(waiting, _)| *waiting <= number) {
-            let Some((_, reply)) = self.confirmations.pop_front() else { return };
+        for reply in self.reads.confirmed(number) {
             let _ = reply.send(true);
         }
     }
@@ -157,12 +159,12 @@ impl PendingChanges {
         for (reply, ended) in self.moves.ended(replica, now) {
             let _ = reply.send(ended.map_err(|error| move_refusal(&error, group)));
         }
+        for reply in self.reads.ended(replica) {
+            let _ = reply.send(false);
+        }
         if replica.role() != ReplicaRole::Leader {
             let why = "another namenode may lead and have it in its log: sanderling group ls";
             let refused = Refusal::Undecided { why: why.to_owned() };
-            for (_, reply) in self.confirmations.drain(..) {
-                let _ = reply.send(false);
-            }
             for (_, reply) in self.joins.drain(..) {
                 let _ = reply.send(Err(refused.clone()));
             }

@@ -16,6 +16,8 @@ use crate::snapshot;
 /// The longest snapshot that is taken: more than a catalog of the largest memory has.
 const BYTES_MAX: u64 = 1 << 40;
 
+const NOT_NEXT: &str = "a part of a snapshot does not follow the one before";
+
 /// The name of the file while it arrives, with the number of the sending: that of another one may
 /// wait for its place in the directory. A start removes what is left.
 fn file_name(sending: u64) -> String {
@@ -28,6 +30,11 @@ fn file_name(sending: u64) -> String {
 pub(crate) struct SnapshotFile(PathBuf);
 
 impl SnapshotFile {
+    #[cfg(test)]
+    pub(crate) const fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -65,7 +72,8 @@ fn refused(why: impl Into<String>) -> Refusal {
 
 impl Incoming {
     /// Takes a part; returns the snapshot with the last one. A part that does not follow the one
-    /// before ends the sending: the leader begins again.
+    /// before ends its sending: the leader begins again. A part of another sending than the one
+    /// under way changes nothing, unless it is the first one.
     ///
     /// # Errors
     /// Why the snapshot cannot be used.
@@ -84,17 +92,20 @@ impl Incoming {
             *kept = None;
             *kept = Some(Self::begin(directory, part.sending)?);
         }
-        let incoming = kept.as_mut().filter(|it| {
-            it.sending == part.sending
-                && it.arrived == part.offset
-                && part.offset + part.bytes.len() as u64 <= part.total
-        });
-        let Some(incoming) = incoming else {
-            *kept = None;
-            return Err(refused("a part of a snapshot does not follow the one before"));
+        let Some(incoming) = kept.as_mut().filter(|it| it.sending == part.sending) else {
+            return Err(refused(NOT_NEXT));
         };
-        let written = incoming.file.write_all_at(&part.bytes, part.offset);
-        written.map_err(|error| refused(format!("the snapshot cannot be written: {error}")))?;
+        let is_next =
+            incoming.arrived == part.offset && part.offset + part.bytes.len() as u64 <= part.total;
+        if !is_next {
+            *kept = None;
+            return Err(refused(NOT_NEXT));
+        }
+        if let Err(error) = incoming.file.write_all_at(&part.bytes, part.offset) {
+            // A disk that is full has room again for what the member itself writes.
+            *kept = None;
+            return Err(refused(format!("the snapshot cannot be written: {error}")));
+        }
         incoming.checksum.update(&part.bytes);
         incoming.arrived += part.bytes.len() as u64;
         if incoming.arrived < part.total {
@@ -130,6 +141,7 @@ impl Incoming {
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::checksum::crc32c;
+    use sanderling_protocol::{ClusterId, Millis};
 
     use super::super::wire::GroupFormat;
     use super::*;
@@ -159,5 +171,30 @@ mod tests {
         assert!(take(part(21, 0, 5, 0)).is_err(), "it is damaged");
         assert!(take(part(22, 0, 5, crc32c(b"bytes"))).is_err(), "it is no snapshot");
         assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn late_part_of_an_earlier_sending_does_not_end_the_one_under_way() {
+        let place = tempfile::tempdir().unwrap();
+        let catalog = Catalog::new(ClusterId(7), Millis(1));
+        let body = snapshot::encode(&catalog).unwrap();
+        let file = [&snapshot::header(Catalog::FORMAT, &body)[..], &body].concat();
+        let (first, last) = file.split_at(10);
+        let part = |sending, offset, bytes: &[u8]| SnapshotPart {
+            format: GroupFormat::OWN,
+            sending,
+            offset,
+            total: file.len() as u64,
+            checksum: crc32c(&file),
+            bytes: Bytes::copy_from_slice(bytes),
+            message: Bytes::new(),
+        };
+        let mut kept = None;
+        let mut take = |part| Incoming::take(&mut kept, place.path(), part);
+        assert!(take(part(1, 0, first)).unwrap().is_none());
+        assert!(take(part(2, 0, first)).unwrap().is_none());
+        assert!(take(part(1, 10, last)).is_err(), "its sending has ended");
+        let arrived = take(part(2, 10, last)).unwrap().expect("it is whole");
+        assert_eq!(arrived.catalog.index(), catalog.index());
     }
 }

@@ -243,8 +243,8 @@ pub async fn notice_member(
 ///
 /// # Errors
 /// [`CallError`]: its `recovery` names the next step. After [`CallError::Unreachable`] and
-/// [`Refusal::NotLeader`] nothing was ordered; after [`CallError::TimedOut`] and
-/// [`CallError::Closed`] the order may be carried out.
+/// [`Refusal::NotLeader`] nothing was ordered; after [`CallError::TimedOut`],
+/// [`CallError::Closed`] and [`Refusal::Undecided`] the order may be carried out.
 pub async fn order_group(
     address: &str,
     credentials: &Credentials,

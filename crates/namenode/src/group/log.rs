@@ -266,12 +266,28 @@ impl GroupLog {
     }
 
     /// Opens the log that an earlier process left, and returns its entries behind `start`. A last
-    /// write that was torn is cut; damage before whole entries is an error.
+    /// write that was torn is cut; damage before whole entries is an error. A log that ends before
+    /// `start` is replaced by an empty one.
     pub(crate) fn open(
         directory: &Arc<Directory>,
         cluster: ClusterId,
         sync: Sync,
         start: LogPlace,
+    ) -> Result<(Self, Vec<LogEntry>), LogError> {
+        Self::reopen(directory, cluster, sync, start, true)
+    }
+
+    /// Opens the log as [`GroupLog::open`] does. `may_be_replaced`: a snapshot may have been
+    /// received that was to replace the log.
+    ///
+    /// # Errors
+    /// [`GroupFileDamage::Cut`] if the log ends before `start` and that is not so.
+    pub(crate) fn reopen(
+        directory: &Arc<Directory>,
+        cluster: ClusterId,
+        sync: Sync,
+        start: LogPlace,
+        may_be_replaced: bool,
     ) -> Result<(Self, Vec<LogEntry>), LogError> {
         let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
         let firsts = directory.list(FileKind::Rounds).map_err(fail)?;
@@ -298,6 +314,10 @@ impl GroupLog {
             (Some(first), _) => first.place.term < start.term,
             (None, last) => last.is_none_or(|last| last.next() <= start.index),
         };
+        if is_stale && !may_be_replaced {
+            let path = directory.path().to_owned();
+            return Err(LogError::Damaged { path, damage: GroupFileDamage::Cut });
+        }
         if is_stale {
             let log = Self::begin(directory, cluster, sync, start.index + 1)?;
             return Ok((log, Vec::new()));
@@ -331,7 +351,8 @@ impl GroupLog {
     /// none if the log is not of the group of `start`.
     ///
     /// A member writes `start` before it applies what is agreed of its own round before that place.
-    /// A process that is killed in between leaves a journal that lacks the round.
+    /// A process that is killed in between leaves a journal that lacks the round. The last round
+    /// before `start` also shows how far a log went that ends there.
     pub(crate) fn kept_before(
         directory: &Directory,
         cluster: ClusterId,

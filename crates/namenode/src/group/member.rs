@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{
-    BootRecord, Envelope, FlightState, FormerMembers, Group, GroupGeneration, GroupPlan,
+    Body, BootRecord, Envelope, FlightState, FormerMembers, Group, GroupGeneration, GroupPlan,
     GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress, MessageRefusal,
-    OwnNotice, OwnNoticeReport, Payload, Persist, PlannerOptions, Replica, ReplicaOptions,
-    ReplicaOutput, ReplicaRole, Restored, RoundFlight, StartAs, SyncMode, SyncRequirement, Vote,
+    OwnLife, OwnNotice, OwnNoticeReport, Payload, Persist, PlannerOptions, Replica, ReplicaOptions,
+    ReplicaOutput, ReplicaRole, Restored, RoundFlight, SnapshotSends, StartAs, SyncMode,
+    SyncRequirement, Vote,
 };
-use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
+use sanderling_protocol::{ClusterId, Instant, MemberId};
 use sanderling_transport::LogLimiter;
 use tracing::{debug, info, warn};
 
@@ -38,11 +39,6 @@ const LOG_BYTES_MAX: u64 = 128 << 20;
 /// Bytes of it that stay. As many as are kept in memory by default
 /// (`ReplicaOptions::retained_bytes_max`): a member that starts again can give them to others.
 const LOG_BYTES_KEPT: u64 = 64 << 20;
-
-/// Pause between two reports of how long this machine goes on. The leadership moves for a longer
-/// life only after 30 s (`LEADS_AT_LEAST` of the core), so a new leader has several reports by
-/// then.
-const LIFE_EVERY: Millis = Millis(5000);
 
 /// What the writer does after the replica was given something.
 #[derive(Debug)]
@@ -77,6 +73,39 @@ pub(crate) struct MemberParts {
     pub(crate) machine: OwnMachine,
 }
 
+/// A snapshot of a leader, as of an entry of the log.
+struct ArrivedSnapshot {
+    place: LogPlace,
+    catalog: Box<Catalog>,
+    file: SnapshotFile,
+}
+
+/// Gives the writer the end of a sending when it is dropped: a sending that ends without it would
+/// hold up all others.
+#[derive(Debug)]
+struct SendReport {
+    to: MemberId,
+    work: Arc<WorkQueue>,
+    is_sent: bool,
+}
+
+impl SendReport {
+    const fn new(to: MemberId, work: Arc<WorkQueue>) -> Self {
+        Self { to, work, is_sent: false }
+    }
+
+    /// Ends the sending. `is_sent`: whether the member has the snapshot.
+    fn end(mut self, is_sent: bool) {
+        self.is_sent = is_sent;
+    }
+}
+
+impl Drop for SendReport {
+    fn drop(&mut self) {
+        let _ = self.work.push_group(GroupInput::Sent(self.to, self.is_sent));
+    }
+}
+
 /// The member of a group.
 pub(crate) struct GroupSeat {
     pub(crate) replica: Replica,
@@ -92,8 +121,8 @@ pub(crate) struct GroupSeat {
     groups: VecDeque<(u64, Group)>,
     /// The last sender that is no member as far as is known here.
     sender: Option<(MemberId, String)>,
-    /// A snapshot that arrived: its catalog and its file.
-    arrived: Option<(Box<Catalog>, SnapshotFile)>,
+    /// Snapshots that arrived, while the replica awaits them.
+    arrived: Vec<ArrivedSnapshot>,
     /// The term in which this member has begun to serve as the leader, 0 in none.
     pub(crate) served_term: u64,
     /// Whether this machine will be taken.
@@ -104,10 +133,9 @@ pub(crate) struct GroupSeat {
     is_noticed: bool,
     former: FormerMembers,
     machine: OwnMachine,
-    /// The leader to which its life was reported last, and when.
-    life_reported: Option<(MemberId, Instant)>,
-    /// Requests for an image of the catalog that wait until the round under way is applied.
-    held: VecDeque<Envelope>,
+    own_life: OwnLife,
+    /// Snapshots for others. They wait until the round under way is applied.
+    sends: SnapshotSends,
     /// Whether a file has failed: nothing is written, sent or applied any more.
     has_failed: bool,
 }
@@ -173,12 +201,20 @@ impl GroupSeat {
         commands: u64,
     ) -> Result<Self, LogError> {
         let (directory, cluster) = (&parts.directory, parts.cluster);
-        let (log, entries) = GroupLog::open(directory, cluster, parts.sync, hard.start)?;
         let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
         let snapshots = directory.list(FileKind::Snapshot).map_err(fail)?;
         let own = snapshots.last().copied().unwrap_or_default()..commands;
         let is_only_member = hard.group.members().all(|(id, _)| id == hard.member);
-        if !is_only_member && round::is_behind(&entries, &own) {
+        // The journal has nothing behind a snapshot that was received and has not replaced the log.
+        let may_be_replaced = own.is_empty() || is_only_member;
+        let (log, entries) =
+            GroupLog::reopen(directory, cluster, parts.sync, hard.start, may_be_replaced)?;
+        let before = || GroupLog::kept_before(directory, cluster, hard.start, round::is_round);
+        let kept = match entries.iter().any(round::is_round) {
+            true => Vec::new(),
+            false => before().map_err(fail)?,
+        };
+        if !is_only_member && round::is_behind(kept.iter().chain(&entries), &own) {
             let path = directory.path().to_owned();
             return Err(LogError::Damaged { path, damage: GroupFileDamage::Cut });
         }
@@ -220,15 +256,15 @@ impl GroupSeat {
             applied,
             groups: VecDeque::from([(applied.index, group)]),
             sender: None,
-            arrived: None,
+            arrived: Vec::new(),
             served_term: 0,
             own_notice: OwnNotice::new(own_notice),
             planner: GroupPlanner::new(planner),
             is_noticed: false,
             former: FormerMembers::default(),
             machine,
-            life_reported: None,
-            held: VecDeque::new(),
+            own_life: OwnLife::default(),
+            sends: SnapshotSends::default(),
             has_failed: false,
         }
     }
@@ -322,46 +358,12 @@ impl GroupSeat {
             return;
         }
         for input in inputs {
-            let now = boot_time();
-            match input {
-                GroupInput::Message(envelope, address) => {
-                    self.note_sender(now, envelope.from, address);
-                    self.receive(now, envelope);
-                }
-                GroupInput::Snapshot(envelope, catalog, file) => {
-                    self.arrived = Some((catalog, file));
-                    self.receive(now, envelope);
-                }
-                GroupInput::Sent(member, is_sent) => {
-                    self.replica.snapshot_sent(now, member, is_sent);
-                }
-                GroupInput::Confirm(reply) => match self.replica.confirm_reads(now) {
-                    Some(number) => self.changes.confirm(number, reply),
-                    None => drop(reply.send(false)),
-                },
-                GroupInput::Join(at, reply) => {
-                    let generation = self.hard.generation;
-                    self.changes.join(&mut self.replica, now, at, generation, reply);
-                }
-                GroupInput::OwnNotice(deadline) => {
-                    self.own_notice.set(now, deadline);
-                    self.is_noticed = true;
-                }
-                GroupInput::Notice(member, left) => {
-                    self.is_noticed |= self.planner.take_report(now, &self.replica, member, left);
-                }
-                GroupInput::Life(member, life) => {
-                    if self.is_leader() && self.replica.group().member(member).is_some() {
-                        self.planner.set_expected_life(member, life);
-                    }
-                }
-                GroupInput::Order(order, reply) => {
-                    let successors = self.planner.successors(&self.replica);
-                    self.changes.order(&mut self.replica, now, &order, &successors, reply);
-                }
-            }
+            self.take_one(boot_time(), input);
         }
         let now = boot_time();
+        // All reads that came with these inputs have one round.
+        self.changes.confirm(&mut self.replica, now);
+        self.sends.report(now, &mut self.replica);
         self.replica.handle_deadline(now);
         let successors = self.planner.successors(&self.replica);
         self.changes.repeat(&mut self.replica, now, &successors);
@@ -372,6 +374,62 @@ impl GroupSeat {
             self.keep_links();
         }
         self.former.request(now, self.hard.member, &mut self.replica);
+    }
+
+    fn take_one(&mut self, now: Instant, input: GroupInput) {
+        match input {
+            GroupInput::Message(envelope, address) => {
+                self.note_sender(now, envelope.from, address);
+                // The catalog of a snapshot goes before it, and both come as one input.
+                if matches!(envelope.body, Body::Snapshot { .. }) {
+                    debug!(from = envelope.from.0, "a snapshot without its catalog is ignored");
+                } else {
+                    self.receive(now, envelope);
+                }
+            }
+            GroupInput::Snapshot(envelope, catalog, file) => {
+                self.receive_snapshot(now, envelope, catalog, file);
+            }
+            GroupInput::Sent(member, is_sent) => {
+                self.sends.ended(now, member, is_sent, &mut self.replica);
+            }
+            GroupInput::Confirm(reply) => self.changes.read(reply),
+            GroupInput::Join(at, reply) => {
+                let generation = self.hard.generation;
+                self.changes.join(&mut self.replica, now, at, generation, reply);
+            }
+            GroupInput::OwnNotice(deadline) => {
+                self.own_notice.set(now, deadline);
+                self.is_noticed = true;
+            }
+            GroupInput::Notice(member, left) => {
+                self.is_noticed |= self.planner.take_report(now, &self.replica, member, left);
+            }
+            GroupInput::Life(member, life) => {
+                self.planner.take_life(&self.replica, member, life);
+            }
+            GroupInput::Order(order, reply) => {
+                let successors = self.planner.successors(&self.replica);
+                self.changes.order(&mut self.replica, now, &order, &successors, reply);
+            }
+        }
+    }
+
+    /// Gives the replica the message of a snapshot, and keeps the snapshot only if the replica
+    /// takes it: one of an earlier leader, or a late one, is dropped with its file.
+    fn receive_snapshot(
+        &mut self,
+        now: Instant,
+        envelope: Envelope,
+        catalog: Box<Catalog>,
+        file: SnapshotFile,
+    ) {
+        let Body::Snapshot { place, .. } = envelope.body else { return };
+        let is_there = self.arrived.iter().any(|it| it.place == place);
+        self.receive(now, envelope);
+        if !is_there && self.replica.awaits_snapshot(place) {
+            self.arrived.push(ArrivedSnapshot { place, catalog, file });
+        }
     }
 
     /// Reports this machine's notice to the leader, when that is due.
@@ -392,19 +450,13 @@ impl GroupSeat {
 
     /// Repeats to the leader how long this machine goes on.
     fn report_life(&mut self, now: Instant) {
-        let Some(leader) = self.replica.leader() else { return };
-        let is_recent =
-            |&(to, at): &(MemberId, Instant)| to == leader && at.until(now) < LIFE_EVERY;
-        if self.life_reported.as_ref().is_some_and(is_recent) {
-            return;
-        }
-        self.life_reported = Some((leader, now));
+        let Some(to) = self.own_life.due(now, self.replica.leader()) else { return };
         let (generation, member, life) = (self.hard.generation, self.id(), self.machine.life());
-        if leader == member {
-            self.planner.set_expected_life(member, life);
-        } else if let Some(address) = self.address(leader) {
+        if to == member {
+            self.planner.take_life(&self.replica, member, life);
+        } else if let Some(address) = self.address(to) {
             let frame = GroupFrame::Life { generation, member, life };
-            self.links.send_frame(leader, &address, &frame);
+            self.links.send_frame(to, &address, &frame);
         }
     }
 
@@ -487,59 +539,65 @@ impl GroupSeat {
     }
 
     fn execute(&mut self) -> Result<Option<Step>, LogError> {
-        if self.has_failed {
-            return Ok(None);
-        }
-        if !self.is_between_pieces()
-            && let Some(envelope) = self.held.pop_front()
-        {
-            return Ok(Some(Step::Send(envelope)));
-        }
-        while let Some(output) = self.replica.poll_output() {
-            match output {
-                ReplicaOutput::Persist(persist) => self.persist(persist)?,
-                ReplicaOutput::Send(envelope) => {
-                    if let Some(step) = self.send(envelope) {
-                        return Ok(Some(step));
-                    }
-                }
-                ReplicaOutput::Apply(entries) => return Ok(Some(Step::Apply(entries))),
-                ReplicaOutput::Restore(place, group) => {
-                    self.applied = place;
-                    // The snapshot has what is agreed of the round under way, or not.
-                    drop(self.give_up());
-                    self.groups = VecDeque::from([(place.index, group)]);
-                    self.replica.applied(boot_time(), place.index);
-                    if let Some((catalog, _)) = self.arrived.take() {
-                        return Ok(Some(Step::Restore(catalog)));
-                    }
-                }
-                ReplicaOutput::GroupChanged(index, group) => {
-                    if let Some((_, before)) = self.groups.back() {
-                        self.former.keep(boot_time(), self.hard.member, before, &group);
-                    }
-                    self.keep_links();
-                    // The next step need not wait for a look.
-                    self.is_noticed = true;
-                    // A snapshot for a member must be of a group that has it.
-                    let place = self.replica.snapshot_taken(index, group.clone());
-                    self.keep_group(index, place, &group)?;
-                    self.groups.push_back((index, group));
-                    self.changes.look(&self.replica, self.hard.generation, boot_time());
-                    return Ok(Some(Step::Changed));
-                }
-                ReplicaOutput::RoleChanged { role, term, leader } => {
-                    info!(?role, term, leader = leader.map(|id| id.0), "the group's leader");
-                    self.changes.look(&self.replica, self.hard.generation, boot_time());
-                    return Ok(Some(Step::Changed));
-                }
-                ReplicaOutput::ReadsConfirmed(number) => self.changes.confirmed(number),
-                ReplicaOutput::TakeSnapshot => {
-                    let (index, group) = (self.applied.index, self.group().clone());
-                    self.replica.snapshot_taken(index, group);
-                }
-                ReplicaOutput::Removed => return Ok(Some(Step::Removed)),
+        while !self.has_failed {
+            if !self.is_between_pieces()
+                && let Some(envelope) = self.sends.begin(boot_time(), &self.replica)
+            {
+                return Ok(Some(Step::Send(envelope)));
             }
+            let Some(output) = self.replica.poll_output() else { break };
+            if let Some(step) = self.execute_one(output)? {
+                return Ok(Some(step));
+            }
+        }
+        Ok(None)
+    }
+
+    fn execute_one(&mut self, output: ReplicaOutput) -> Result<Option<Step>, LogError> {
+        match output {
+            ReplicaOutput::Persist(persist) => self.persist(persist)?,
+            ReplicaOutput::Send(envelope) => self.send(envelope),
+            ReplicaOutput::Apply(entries) => return Ok(Some(Step::Apply(entries))),
+            ReplicaOutput::Restore(place, group) => {
+                let there = self.arrived.iter().position(|it| it.place == place);
+                let there = there.ok_or_else(|| self.no_snapshot())?;
+                let catalog = self.arrived.swap_remove(there).catalog;
+                self.applied = place;
+                // The snapshot has what is agreed of the round under way, or not.
+                drop(self.give_up());
+                self.groups = VecDeque::from([(place.index, group)]);
+                self.replica.applied(boot_time(), place.index);
+                return Ok(Some(Step::Restore(catalog)));
+            }
+            ReplicaOutput::GroupChanged(index, group) => {
+                if let Some((_, before)) = self.groups.back() {
+                    self.former.keep(boot_time(), self.hard.member, before, &group);
+                }
+                self.keep_links();
+                // The next step need not wait for a look.
+                self.is_noticed = true;
+                // A snapshot for a member must be of a group that has it.
+                let place = self.replica.snapshot_taken(index, group.clone());
+                self.keep_group(index, place, &group)?;
+                self.groups.push_back((index, group));
+                self.changes.look(&self.replica, self.hard.generation, boot_time());
+                return Ok(Some(Step::Changed));
+            }
+            ReplicaOutput::RoleChanged { role, term, leader } => {
+                info!(?role, term, leader = leader.map(|id| id.0), "the group's leader");
+                self.changes.look(&self.replica, self.hard.generation, boot_time());
+                return Ok(Some(Step::Changed));
+            }
+            ReplicaOutput::ReadsConfirmed(number) => {
+                self.changes.confirmed(number);
+                // Those that came meanwhile need a round of their own.
+                self.changes.confirm(&mut self.replica, boot_time());
+            }
+            ReplicaOutput::TakeSnapshot => {
+                let (index, group) = (self.applied.index, self.group().clone());
+                self.replica.snapshot_taken(index, group);
+            }
+            ReplicaOutput::Removed => return Ok(Some(Step::Removed)),
         }
         Ok(None)
     }
@@ -550,7 +608,7 @@ impl GroupSeat {
         self.hard.vote = vote.unwrap_or(self.hard.vote);
         if let Some((place, group)) = snapshot {
             // The catalog first: one that is ahead of the log skips what it has already.
-            self.publish_arrived()?;
+            self.publish_arrived(place)?;
             (self.hard.start, self.hard.group) = (place, group);
             self.hard.vote.committed = self.hard.vote.committed.max(place.index);
             self.hard.write(&self.directory)?;
@@ -588,29 +646,27 @@ impl GroupSeat {
         self.hard.write(&self.directory)
     }
 
-    fn publish_arrived(&self) -> Result<(), LogError> {
-        let Some((catalog, file)) = &self.arrived else {
-            let path = self.directory.path().to_owned();
-            return Err(LogError::Damaged { path, damage: GroupFileDamage::NoSnapshot });
-        };
+    fn no_snapshot(&self) -> LogError {
+        let path = self.directory.path().to_owned();
+        LogError::Damaged { path, damage: GroupFileDamage::NoSnapshot }
+    }
+
+    /// Gives the file of the snapshot at a place its name in the directory.
+    fn publish_arrived(&self, place: LogPlace) -> Result<(), LogError> {
+        let there = self.arrived.iter().find(|it| it.place == place);
+        let ArrivedSnapshot { catalog, file, .. } = there.ok_or_else(|| self.no_snapshot())?;
         let target = self.directory.file(FileKind::Snapshot, catalog.index());
         let renamed = self.directory.files().rename(file.path(), &target);
         let renamed = renamed.and_then(|()| self.directory.sync());
         renamed.map_err(|cause| LogError::Io { path: target, cause })
     }
 
-    fn send(&mut self, envelope: Envelope) -> Option<Step> {
-        if matches!(envelope.body, sanderling_core::replica::Body::Snapshot { .. }) {
-            if self.is_between_pieces() {
-                self.held.push_back(envelope);
-                return None;
-            }
-            return Some(Step::Send(envelope));
-        }
-        if let Some(address) = self.address(envelope.to) {
+    fn send(&mut self, envelope: Envelope) {
+        if matches!(envelope.body, Body::Snapshot { .. }) {
+            self.sends.request(envelope);
+        } else if let Some(address) = self.address(envelope.to) {
             self.links.send(envelope.to, &address, envelope.encode());
         }
-        None
     }
 
     fn address(&self, id: MemberId) -> Option<String> {
@@ -630,16 +686,12 @@ impl GroupSeat {
     /// Sends an image of the catalog to the receiver of a message, without holding up anything.
     pub(crate) fn send_snapshot(&self, envelope: &Envelope, catalog: Catalog) {
         assert!(!self.is_between_pieces(), "the image has all commands up to its place");
-        let (to, work) = (envelope.to, Arc::clone(&self.work));
-        let Some(address) = self.address(to) else {
-            let _ = self.work.push_group(GroupInput::Sent(to, false));
-            return;
-        };
+        let report = SendReport::new(envelope.to, Arc::clone(&self.work));
+        let Some(address) = self.address(envelope.to) else { return };
         let sending = Sending { address, message: envelope.encode(), catalog };
         let dialer = Arc::clone(self.links.dialer());
         self.links.runtime().spawn(async move {
-            let is_sent = outgoing::deliver(dialer, sending).await;
-            let _ = work.push_group(GroupInput::Sent(to, is_sent));
+            report.end(outgoing::deliver(dialer, sending).await);
         });
     }
 

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::encode_body;
+use sanderling_transport::{CallError, Connection};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::links::{Dialer, send};
 use super::wire::{GroupFormat, GroupFrame, PART_BYTES, SnapshotPart};
-use crate::snapshot;
+use crate::snapshot::{self, HEADER_BYTES};
 
 /// Time for one part: a member that takes none for so long is sent the snapshot again later. 1 MiB
 /// at less than 1 Mbit/s. Chosen, not measured.
@@ -35,13 +36,16 @@ pub(crate) struct Sending {
 pub(crate) async fn deliver(dialer: Arc<Dialer>, sending: Sending) -> bool {
     let Sending { address, message, catalog } = sending;
     let began = Instant::now();
-    let encoded = tokio::task::spawn_blocking(move || {
-        let body = snapshot::encode(&catalog)?;
-        let header = snapshot::header(Catalog::FORMAT, &body);
-        Ok::<_, postcard::Error>([&header[..], &body].concat())
-    });
-    let file = match encoded.await {
-        Ok(Ok(file)) => Bytes::from(file),
+    // Before the catalog is encoded, which takes long and as much memory as the file.
+    let connection = match dialer.connect(&address, began + PART_WITHIN).await {
+        Ok(connection) => connection,
+        Err(error) => {
+            warn!(address, %error, "a member did not receive the snapshot");
+            return false;
+        }
+    };
+    let file = match tokio::task::spawn_blocking(move || encode(&catalog)).await {
+        Ok(Ok(file)) => file,
         Ok(Err(error)) => {
             warn!(%error, "a snapshot for a member could not be made");
             return false;
@@ -49,7 +53,7 @@ pub(crate) async fn deliver(dialer: Arc<Dialer>, sending: Sending) -> bool {
         Err(_) => return false,
     };
     let bytes = file.len();
-    match send_parts(&dialer, &address, &message, &file).await {
+    match send_parts(&dialer, connection, &message, &file).await {
         Ok(()) => {
             let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             info!(address, bytes, millis, "a member received a snapshot");
@@ -62,13 +66,25 @@ pub(crate) async fn deliver(dialer: Arc<Dialer>, sending: Sending) -> bool {
     }
 }
 
+/// Returns the file of a snapshot.
+fn encode(catalog: &Catalog) -> Result<Bytes, postcard::Error> {
+    let mut file = postcard::to_extend(catalog, vec![0_u8; HEADER_BYTES])?;
+    let header = snapshot::header(Catalog::FORMAT, &file[HEADER_BYTES..]);
+    file[..HEADER_BYTES].copy_from_slice(&header);
+    Ok(file.into())
+}
+
 async fn send_parts(
     dialer: &Dialer,
-    address: &str,
+    mut connection: Connection,
     message: &Bytes,
     file: &Bytes,
-) -> Result<(), sanderling_transport::CallError> {
-    let connection = dialer.connect(address, Instant::now() + PART_WITHIN).await?;
+) -> Result<(), CallError> {
+    if connection.is_broken() {
+        // While the catalog was encoded.
+        let address = connection.address().to_owned();
+        connection = dialer.connect(&address, Instant::now() + PART_WITHIN).await?;
+    }
     let (sending, total, checksum) = (rand::random(), file.len() as u64, crc32c(file));
     let mut offset = 0;
     while offset < file.len() {

@@ -85,8 +85,9 @@ impl From<NamenodeStartError> for RebirthError {
 /// `accepts_forgotten` accepts a directory that a crash of its machine may have cut.
 ///
 /// # Errors
-/// [`RebirthError`]. The directory is as it was; what was applied of the group's log stays in its
-/// journal, as if the member had received that it is agreed.
+/// [`RebirthError`]: take the directory of another member, or correct the cause and call again. The
+/// directory is as it was; what was applied of the group's log stays in its journal, as if the
+/// member had received that it is agreed.
 pub fn recover_from_member(
     path: &Path,
     accepts_forgotten: bool,

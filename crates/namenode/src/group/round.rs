@@ -130,9 +130,17 @@ pub(crate) fn last_applied(entries: &[LogEntry], own: &Range<u64>) -> u64 {
 
 /// Returns whether the journal, with the commands `own`, has some that no entry has, although
 /// entries have what was before: the end of the log is lost.
-pub(crate) fn is_behind(entries: &[LogEntry], own: &Range<u64>) -> bool {
-    let end = entries.iter().filter_map(numbers).map(|it| it.end).max();
+pub(crate) fn is_behind<'a>(
+    entries: impl IntoIterator<Item = &'a LogEntry>,
+    own: &Range<u64>,
+) -> bool {
+    let end = entries.into_iter().filter_map(numbers).map(|it| it.end).max();
     end.is_some_and(|end| own.contains(&end))
+}
+
+/// Returns whether an entry has commands.
+pub(crate) const fn is_round(entry: &LogEntry) -> bool {
+    matches!(entry.payload, Payload::Round { .. })
 }
 
 /// Returns the numbers of an entry's commands; `None` if it is no round.
@@ -180,7 +188,14 @@ mod tests {
         assert_eq!(last_applied(&entries, &(20..22)), 0);
         assert!(!is_behind(&entries, &(0..15)) && is_behind(&entries, &(0..16)));
         assert!(!is_behind(&entries, &(20..22)), "a snapshot came before the log followed it");
-        assert!(!is_behind(&[], &(0..16)));
+        assert!(!is_behind(&entries[..0], &(0..16)));
+        // Of a log that ends at the place from which the member goes on, what is before it counts.
+        let (kept, none) = (&entries[..1], &entries[..0]);
+        assert!(is_behind(kept.iter().chain(none), &(0..15)));
+        assert!(!is_behind(kept.iter().chain(none), &(0..12)));
+        let place = LogPlace { term: 1, index: 7 };
+        let change = LogEntry { place, payload: Payload::ChangeDone };
+        assert!(is_round(&entries[0]) && !is_round(&change));
     }
 
     #[test]

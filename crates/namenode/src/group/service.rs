@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_core::replica::{Body, Envelope, GroupGeneration};
 use sanderling_protocol::frame::decode_body;
-use sanderling_protocol::{Header, Millis, Refusal};
+use sanderling_protocol::{Header, Refusal};
 use sanderling_transport::{Credentials, Handled, Response};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -159,14 +159,7 @@ impl GroupService {
         if self.work.push_group(input(reply)).is_err() {
             return Err(stopping());
         }
-        let late = || {
-            let why = "the group has not agreed on the change in time: look at its members";
-            Refusal::RetryAfter { after: Millis(1000), why: why.to_owned() }
-        };
-        match timeout(CHANGE_WITHIN, answered).await {
-            Ok(answered) => answered.unwrap_or_else(|_| Err(late())),
-            Err(_) => Err(late()),
-        }
+        answer_of(answered, CHANGE_WITHIN).await
     }
 
     fn part(&self, part: SnapshotPart) -> Result<(), Refusal> {
@@ -181,6 +174,20 @@ impl GroupService {
     }
 }
 
+/// Waits for the answer to a change that the writer was given. Without one the change may be in the
+/// log of the group, or be taken yet.
+async fn answer_of<T>(
+    answered: oneshot::Receiver<Result<T, Refusal>>,
+    within: Duration,
+) -> Result<T, Refusal> {
+    let undecided = |why: &str| Err(Refusal::Undecided { why: why.to_owned() });
+    match timeout(within, answered).await {
+        Ok(Ok(answered)) => answered,
+        Ok(Err(_)) => undecided("its namenode ends, and another one may have it in its log"),
+        Err(_) => undecided("the group has not agreed on it in time: look at its members"),
+    }
+}
+
 fn envelope(bytes: &[u8]) -> Result<Envelope, Refusal> {
     Envelope::decode(bytes).map_err(|error| Refusal::BadRequest { why: error.to_string() })
 }
@@ -189,5 +196,22 @@ fn answer<T: Serialize>(header: &Header, result: Result<T, Refusal>) -> Response
     match result {
         Ok(value) => Response::message(header, &value),
         Err(refusal) => Response::refused(header, &refusal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn change_without_an_answer_may_have_been_made() {
+        let (reply, answered) = oneshot::channel::<Result<(), Refusal>>();
+        drop(reply);
+        let ended = answer_of(answered, CHANGE_WITHIN).await;
+        assert!(matches!(ended, Err(Refusal::Undecided { .. })), "{ended:?}");
+        let (reply, answered) = oneshot::channel::<Result<(), Refusal>>();
+        let late = answer_of(answered, Duration::ZERO).await;
+        assert!(matches!(late, Err(Refusal::Undecided { .. })), "{late:?}");
+        drop(reply);
     }
 }

@@ -116,9 +116,21 @@ impl CatalogWriter {
         self.show_lease();
     }
 
+    /// Ends this leader, whose journal did not take a round that the quorum has. Its catalog lacks
+    /// that round, so the next one that it proposed would begin at the same number. Another leader
+    /// has the round: whether its changes count is not known here.
+    pub(super) fn end_agreed(&mut self, turn: &mut Turn, error: AppendError) {
+        let cause = RoundError::from(error);
+        self.end_unapplied(cause.clone());
+        self.state.namenode.write().refused();
+        let why = Unwritten::Unknown(UnwrittenCause::Unapplied(cause));
+        self.turns.refuse(turn, self.state.now(), &why);
+    }
+
     /// Ends this member: its catalog cannot follow the group.
-    fn end_unapplied(&mut self, cause: RoundError) {
-        if let Some(member) = &mut self.member {
+    pub(super) fn end_unapplied(&mut self, cause: RoundError) {
+        if let Some(member) = self.member.as_mut().filter(|it| !it.has_failed()) {
+            error!(why = %cause, "the journal cannot follow the group: this member ends");
             member.fail();
         }
         self.show_lease();
@@ -425,6 +437,7 @@ impl CatalogWriter {
         if let Some(member) = &mut self.member
             && member.replica.is_serving()
             && member.replica.term() == term
+            && !member.has_failed()
         {
             member.served_term = term;
             self.show_group();

@@ -20,6 +20,19 @@ use crate::recovery::measure;
 use crate::snapshot::{TakeError, take};
 use crate::state::NamenodeState;
 
+/// A snapshot that a thread writes while the writer has ended.
+#[derive(Debug)]
+pub(crate) struct SnapshotUnderWay(JoinHandle<Result<Vec<u64>, TakeError>>);
+
+impl SnapshotUnderWay {
+    /// Waits until it is taken, or not. This takes as long as the disk takes for the whole catalog.
+    pub(crate) fn wait(self) {
+        if !matches!(self.0.join(), Ok(Ok(_))) {
+            warn!("the last snapshot could not be taken");
+        }
+    }
+}
+
 /// The snapshots of a running namenode.
 pub(crate) struct Snapshots {
     directory: Arc<Directory>,
@@ -167,16 +180,12 @@ impl Snapshots {
         measure(&self.directory, journal, index)
     }
 
-    /// Waits for the snapshot under way and syncs what was written.
+    /// Syncs what was written. It does not wait for the snapshot under way, which may take longer
+    /// than the machine lives.
     ///
     /// # Errors
     /// [`JournalFailure`]: what the disk has is unknown.
     pub(crate) fn finish(&mut self, journal: &mut Journal) -> Result<(), JournalFailure> {
-        if let Some(thread) = self.running.take()
-            && !matches!(thread.join(), Ok(Ok(_)))
-        {
-            warn!("the last snapshot could not be taken");
-        }
         let synced = journal.sync();
         if let (Some(lag), Some(syncer)) = (journal.lag(), self.syncer.take()) {
             lag.close();
@@ -185,5 +194,10 @@ impl Snapshots {
             }
         }
         synced
+    }
+
+    /// Returns the snapshot under way, if there is one.
+    pub(crate) fn take_under_way(&mut self) -> Option<SnapshotUnderWay> {
+        self.running.take().map(SnapshotUnderWay)
     }
 }

@@ -52,6 +52,8 @@ fn entries_are_read_back_and_overruled_ones_are_not() {
     let (_, read) = GroupLog::open(&directory, CLUSTER, Sync::Os, start).unwrap();
     assert_eq!(read, expected[4..]);
     let start = LogPlace { term: 2, index: 20 };
+    let cut = GroupLog::reopen(&directory, CLUSTER, Sync::Os, start, false);
+    assert!(matches!(cut, Err(LogError::Damaged { damage: GroupFileDamage::Cut, .. })));
     let (log, read) = GroupLog::open(&directory, CLUSTER, Sync::Os, start).unwrap();
     assert_eq!((read.len(), log.next()), (0, 21));
 }

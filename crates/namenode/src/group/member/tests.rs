@@ -2,7 +2,7 @@ use std::path::Path;
 
 use sanderling_core::catalog::{Action, Command};
 use sanderling_core::replica::{Body, Envelope};
-use sanderling_protocol::Nonce;
+use sanderling_protocol::{Millis, Nonce};
 use sanderling_transport::{Credentials, KnownGeneration};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::super::links::Dialer;
 use super::super::round;
 use super::*;
+use crate::files::Files;
 use crate::files::disk::Disk;
 
 const CLUSTER: ClusterId = ClusterId(7);
@@ -172,4 +173,129 @@ async fn no_image_of_the_catalog_is_sent_while_it_lacks_a_round_that_the_log_has
         panic!("{asked:?}");
     };
     assert_eq!((to.0, place.index), (2, seat.applied_index()));
+}
+
+/// A member that the group has just taken: it has nothing.
+fn joined(disk: &Disk) -> GroupSeat {
+    GroupSeat::joined(parts(disk, Sync::Always), MemberId(4)).unwrap()
+}
+
+/// A snapshot of so many commands that a leader has sent, and its file with these bytes.
+fn arrived(
+    disk: &Disk,
+    (from, term): (u64, u64),
+    index: u64,
+    commands: u64,
+    bytes: &[u8],
+) -> GroupInput {
+    let address = |id: u64| at(&format!("127.0.0.1:{id}"), id);
+    let group = Group::of_voters(1, (1..=4).map(address).collect());
+    let envelope = Envelope {
+        cluster: CLUSTER,
+        generation: 0,
+        from: MemberId(from),
+        incarnation: 1,
+        to: MemberId(4),
+        term,
+        round: 1,
+        transfers_ended: 0,
+        time: None,
+        body: Body::Snapshot { place: LogPlace { term, index }, group },
+    };
+    let mut catalog = Catalog::new(CLUSTER, Millis(1000));
+    for _ in 0..commands {
+        catalog.apply(&Command { at: Instant(5), action: Action::Tick }, Millis(1000));
+    }
+    let path = Path::new("/d").join(format!("group-snapshot-{term}.tmp"));
+    disk.create(&path).unwrap().write_at(bytes, 0).unwrap();
+    GroupInput::Snapshot(envelope, Box::new(catalog), SnapshotFile::at(path))
+}
+
+/// Does what the member puts out; returns the commands of the catalogs that the writer gets.
+fn restored(seat: &mut GroupSeat) -> Vec<u64> {
+    let mut restored = Vec::new();
+    while let Some(step) = seat.next_step().unwrap() {
+        if let Step::Restore(catalog) = &step {
+            restored.push(catalog.index());
+        }
+        apply(seat, step);
+    }
+    restored
+}
+
+/// Returns what the snapshot of so many commands has, if it is in the directory.
+fn published(disk: &Disk, seat: &GroupSeat, commands: u64) -> Option<Vec<u8>> {
+    let path = seat.directory.file(FileKind::Snapshot, commands);
+    disk.with(|image| {
+        let is_there = image.list().iter().any(|(name, _)| *name == path);
+        is_there.then(|| image.contents(&path))
+    })
+}
+
+/// The snapshot of the leader before arrives behind the next leader's.
+#[tokio::test]
+async fn snapshot_that_is_ignored_does_not_take_the_place_of_the_one_that_is_taken() {
+    let disk = Disk::default();
+    let mut seat = joined(&disk);
+    let next = arrived(&disk, (2, 6), 120, 3, b"next");
+    let earlier = arrived(&disk, (1, 5), 100, 1, b"earlier");
+    seat.take([next, earlier].into());
+    assert_eq!(seat.arrived.len(), 1);
+    assert_eq!(restored(&mut seat), [3]);
+    assert_eq!(seat.applied_index(), 120);
+    assert_eq!(published(&disk, &seat, 3).as_deref(), Some(&b"next"[..]));
+    assert_eq!(published(&disk, &seat, 1), None);
+    assert!(seat.arrived.is_empty() && !seat.has_failed());
+}
+
+#[tokio::test]
+async fn two_snapshots_that_arrive_at_once_are_taken_one_after_the_other() {
+    let disk = Disk::default();
+    let mut seat = joined(&disk);
+    let earlier = arrived(&disk, (1, 5), 100, 1, b"earlier");
+    let next = arrived(&disk, (2, 6), 120, 3, b"next");
+    seat.take([earlier, next].into());
+    assert_eq!(restored(&mut seat), [1, 3]);
+    assert_eq!(seat.applied_index(), 120);
+    assert_eq!(published(&disk, &seat, 1).as_deref(), Some(&b"earlier"[..]));
+    assert_eq!(published(&disk, &seat, 3).as_deref(), Some(&b"next"[..]));
+    assert!(seat.arrived.is_empty() && !seat.has_failed());
+}
+
+#[tokio::test]
+async fn file_of_a_snapshot_that_is_not_taken_is_removed_at_once() {
+    let disk = Disk::default();
+    let mut seat = joined(&disk);
+    seat.take([arrived(&disk, (2, 6), 120, 3, b"next")].into());
+    assert_eq!(restored(&mut seat), [3]);
+    let place = tempfile::tempdir().unwrap();
+    // Late, repeated, of an earlier leader, and of another generation.
+    for (number, term, index) in [(1, 6, 110), (2, 6, 120), (3, 5, 130), (4, 6, 140)] {
+        let path = place.path().join(number.to_string());
+        std::fs::write(&path, b"bytes").unwrap();
+        let from = if term == 6 { 2 } else { 1 };
+        let GroupInput::Snapshot(mut envelope, catalog, _) =
+            arrived(&disk, (from, term), index, 9, b"bytes")
+        else {
+            unreachable!("it is a snapshot");
+        };
+        envelope.generation = u64::from(number == 4);
+        let file = SnapshotFile::at(path.clone());
+        seat.take([GroupInput::Snapshot(envelope, catalog, file)].into());
+        assert!(seat.arrived.is_empty() && !path.exists(), "{number}");
+        assert_eq!(restored(&mut seat), Vec::<u64>::new(), "{number}");
+    }
+}
+
+/// Its receiver could not restore it, and would end.
+#[tokio::test]
+async fn message_of_a_snapshot_without_its_catalog_changes_nothing() {
+    let disk = Disk::default();
+    let mut seat = joined(&disk);
+    let GroupInput::Snapshot(envelope, ..) = arrived(&disk, (2, 6), 120, 3, b"next") else {
+        unreachable!("it is a snapshot");
+    };
+    seat.take([GroupInput::Message(envelope, "127.0.0.1:2".to_owned())].into());
+    assert_eq!(restored(&mut seat), Vec::<u64>::new());
+    assert!(!seat.has_failed() && seat.applied_index() == 0);
 }
