@@ -1,14 +1,15 @@
 //! The lock of a task's name: one runner at a time.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use sanderling_command::failure::{Exit, Failure};
 use sanderling_command::process::RecordedProcess;
-use sanderling_core::checkpoint::{BackendAnswers, LockObserver, LockRecord, LockView};
+use sanderling_core::checkpoint::{
+    BackendAnswers, LockClaim, LockHolder, LockObserver, LockProtection, LockRecord, LockView,
+};
 use sanderling_protocol::Instant as SteadyInstant;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -21,67 +22,39 @@ use crate::task_failure::TaskFailure;
 /// Pause between two looks at a lock whose runner may be dead.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Pause before a renewal that failed is tried again, at most.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
-
 /// Digits of the number in a lock's name, at least.
 const DIGITS: usize = 10;
-
-/// How many renewals a lock may miss.
-const RENEWALS: u32 = 3;
 
 /// The lock, while it is held.
 pub(crate) struct TaskLock {
     backend: TaskBackend,
-    number: u64,
-    record: LockRecord,
-    renewed: RenewedAt,
+    holder: SharedHolder,
     /// Cancelled when another runner has taken it.
     pub(crate) lost: CancellationToken,
     ended: CancellationToken,
     renewals: JoinHandle<()>,
 }
 
-/// When a lock was renewed last, by a clock that goes on while the process is stopped and while the
-/// machine is suspended. Clones share it.
+/// The decisions about a lock that is held. Clones share them.
 #[derive(Clone)]
-struct RenewedAt {
-    /// Microseconds since the boot, when the last renewal that succeeded began.
-    began: Arc<AtomicU64>,
-    age: Duration,
-}
+struct SharedHolder(Arc<Mutex<LockHolder>>);
 
-impl RenewedAt {
-    /// Begins with a lock whose record was written from `began` on.
-    fn new(began: Duration, age: Duration) -> Self {
-        Self { began: Arc::new(AtomicU64::new(micros(began))), age }
+impl SharedHolder {
+    fn get(&self) -> MutexGuard<'_, LockHolder> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a renewal. One that ended late protects nothing, and no later one does: another runner
-    /// may have seen the record before it for so long that it takes the lock at any time.
-    fn renew(&self, began: Duration, ended: Duration) {
-        if self.protects(ended) {
-            self.began.store(micros(began), Ordering::Relaxed);
-        }
+    fn number(&self) -> u64 {
+        self.get().number()
     }
-
-    /// Returns whether no other runner can take the lock for a third of its age: each has to see
-    /// the last renewal, and then none for the whole age.
-    fn protects(&self, now: Duration) -> bool {
-        let began = Duration::from_micros(self.began.load(Ordering::Relaxed));
-        now.saturating_sub(began) < self.age / RENEWALS * 2
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Returns the time since the boot, suspensions included.
-fn since_boot() -> Duration {
+fn since_boot() -> SteadyInstant {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
+    SteadyInstant(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
 }
 
 /// What was seen of a task's lock, from one look to the next.
@@ -106,11 +79,12 @@ impl LockWatch {
         backend: &TaskBackend,
         age: Duration,
     ) -> Result<LockView, Failure> {
+        let began = steady_now();
         let looked = newest(backend).await;
         let (number, newest) = looked.inspect_err(|_| self.observer.failed())?;
         let own = &self.own;
         let is_alive = |record: &LockRecord| is_alive(record, own);
-        Ok(self.observer.observe(steady_now(), age.into(), number, newest, is_alive))
+        Ok(self.observer.observe(began, steady_now(), age.into(), number, newest, is_alive))
     }
 }
 
@@ -139,18 +113,20 @@ impl TaskLock {
                 LockView::Unknown => sleep(LOOK_EVERY).await,
                 LockView::Free => {
                     let next = backend.number_after("locks", watch.observer.highest_number())?;
-                    let record = LockRecord { age: Some(age.into()), ..watch.own.clone() };
-                    let renewed = RenewedAt::new(since_boot(), age);
-                    if claimed(backend, next, &record).await? {
-                        return Ok(Self::renewed(backend, next, record, renewed));
+                    let own = watch.own.clone();
+                    let holder = LockHolder::new(since_boot(), next, own, age.into());
+                    if claimed(backend, &holder).await? {
+                        return Ok(Self::renewed(backend, holder));
                     }
                 }
             }
         }
     }
 
-    fn renewed(backend: &TaskBackend, number: u64, record: LockRecord, renewed: RenewedAt) -> Self {
+    fn renewed(backend: &TaskBackend, holder: LockHolder) -> Self {
         let (lost, ended) = (CancellationToken::new(), CancellationToken::new());
+        let (number, every) = (holder.number(), holder.renew_every().into());
+        let holder = SharedHolder(Arc::new(Mutex::new(holder)));
         let cleaned = backend.clone();
         // Below a durable directory a removal waits for the store: renewals do not wait for it.
         tokio::spawn(async move {
@@ -163,15 +139,13 @@ impl TaskLock {
         });
         let renewer = Renewer {
             backend: backend.clone(),
-            number,
-            record: record.clone(),
-            renewed: renewed.clone(),
-            every: renewed.age / RENEWALS,
+            holder: holder.clone(),
+            every,
             lost: lost.clone(),
             ended: ended.clone(),
         };
         let renewals = tokio::spawn(renewer.renew());
-        Self { backend: backend.clone(), number, record, renewed, lost, ended, renewals }
+        Self { backend: backend.clone(), holder, lost, ended, renewals }
     }
 
     /// Returns whether no other runner has taken the lock.
@@ -179,23 +153,23 @@ impl TaskLock {
     /// # Errors
     /// The backend cannot be read.
     pub(crate) async fn is_held(&self) -> Result<bool, Failure> {
-        Ok(!is_taken(&self.backend, self.number, &self.record).await?)
+        let (highest, found) = look_at_own(&self.backend, self.holder.number()).await?;
+        Ok(!self.holder.get().is_taken(highest, found.as_ref()))
     }
 
     /// Returns whether no other runner has taken the lock, nor can take it for as long as a removal
-    /// takes that begins now. If the lock was not renewed for two thirds of its age before, as in a
-    /// pause, the backend is looked at.
+    /// takes that begins now. If its last renewals do not show that, as after a pause, the backend
+    /// is looked at.
     ///
     /// # Errors
     /// The backend cannot be read.
     pub(crate) async fn may_remove(&self) -> Result<bool, Failure> {
-        if self.lost.is_cancelled() {
-            return Ok(false);
+        let protection = self.holder.get().protection(since_boot());
+        match protection {
+            LockProtection::Lost => Ok(false),
+            LockProtection::Protected => Ok(true),
+            LockProtection::Unclear => self.is_held().await,
         }
-        if self.renewed.protects(since_boot()) {
-            return Ok(true);
-        }
-        self.is_held().await
     }
 
     /// Gives the lock up.
@@ -203,16 +177,12 @@ impl TaskLock {
         self.ended.cancel();
         // A renewal that is on its way would take the release back.
         let _ = (&mut self.renewals).await;
-        self.record.is_released = true;
-        let (backend, name) = (self.backend.clone(), lock_name(self.number));
-        if self.lost.is_cancelled() {
-            return;
-        }
-        let (number, owner) = (self.number, self.record.owner.clone());
-        let record = encoded(&self.record);
+        let (backend, number) = (self.backend.clone(), self.holder.number());
+        let Some(record) = self.holder.get().release() else { return };
+        let (name, bytes) = (lock_name(number), encoded(&record));
         let release = async move || match read(&backend, number).await {
-            Ok(Some(found)) if found.owner == owner => {
-                backend.replace(&name, record.clone()).await.is_ok()
+            Ok(Some(found)) if found.owner == record.owner => {
+                backend.replace(&name, bytes.clone()).await.is_ok()
             }
             // All that was stored of the task was removed, and another runner may have begun.
             Ok(_) => true,
@@ -236,28 +206,23 @@ impl TaskLock {
     /// # Errors
     /// [`TaskFailure::Taken`]; the backend cannot be read.
     pub(crate) async fn check_own(&self, task: &str) -> Result<(), Failure> {
-        match newest(&self.backend).await? {
-            (number, Some(found)) if number == self.number && found.owner == self.record.owner => {
-                Ok(())
-            }
-            (_, found) => Err(held(task, found.as_ref())),
-        }
+        let (number, found) = newest(&self.backend).await?;
+        let is_own = self.holder.get().is_newest(number, found.as_ref());
+        if is_own { Ok(()) } else { Err(held(task, found.as_ref())) }
     }
 }
 
 /// Renews a lock until it is given up or taken.
 struct Renewer {
     backend: TaskBackend,
-    number: u64,
-    record: LockRecord,
-    renewed: RenewedAt,
+    holder: SharedHolder,
     every: Duration,
     lost: CancellationToken,
     ended: CancellationToken,
 }
 
 impl Renewer {
-    async fn renew(mut self) {
+    async fn renew(self) {
         let mut pause = self.every;
         loop {
             tokio::select! {
@@ -265,39 +230,49 @@ impl Renewer {
                 () = sleep(pause) => {}
             }
             if self.is_taken().await {
-                return self.lost.cancel();
+                return self.lose();
             }
             if self.ended.is_cancelled() {
                 continue;
             }
-            self.record.renewals += 1;
-            let began = since_boot();
-            let (backend, name) = (&self.backend, lock_name(self.number));
-            let mut renewal = pin!(backend.replace(&name, encoded(&self.record)));
-            // Below a durable directory whose store is away a renewal takes as long as a call may:
-            // another runner that has the lock is found meanwhile.
-            let mut is_late = false;
-            let is_renewed = loop {
-                match timeout(self.every, &mut renewal).await {
-                    Ok(renewed) => break renewed.is_ok(),
-                    Err(_) if self.is_taken().await => return self.lost.cancel(),
-                    // It waits between its attempts, and the bucket may be there before.
-                    Err(_) if is_late && matches!(backend, TaskBackend::Bucket(_)) => break false,
-                    Err(_) => is_late = true,
-                }
-            };
-            if is_renewed {
-                self.renewed.renew(began, since_boot());
+            let Some(is_written) = self.write().await else { return self.lose() };
+            pause = self.holder.get().renewed(since_boot(), is_written).into();
+        }
+    }
+
+    /// Renews the lock once. Returns whether that was written; none if another runner has the lock.
+    async fn write(&self) -> Option<bool> {
+        let record = self.holder.get().renew(since_boot());
+        let (backend, name) = (&self.backend, lock_name(self.holder.number()));
+        let repeats = matches!(backend, TaskBackend::Bucket(_));
+        let mut renewal = pin!(backend.replace(&name, encoded(&record)));
+        // Below a durable directory whose store is away a renewal takes as long as a call may:
+        // another runner that has the lock is found meanwhile.
+        loop {
+            if let Ok(renewed) = timeout(self.every, &mut renewal).await {
+                return Some(renewed.is_ok());
             }
-            // A backend that is away now may be there at once: others watch the lock from then on.
-            pause = if is_renewed { self.every } else { self.every.min(AGAIN_AFTER) };
+            if self.is_taken().await {
+                return None;
+            }
+            let gives_up = self.holder.get().gives_up(repeats);
+            if gives_up {
+                return Some(false);
+            }
         }
     }
 
     /// Returns whether another runner has the lock, as far as that can be read soon.
     async fn is_taken(&self) -> bool {
-        let looked = timeout(self.every, is_taken(&self.backend, self.number, &self.record)).await;
-        matches!(looked, Ok(Ok(true)))
+        let number = self.holder.number();
+        let looked = timeout(self.every, look_at_own(&self.backend, number)).await;
+        let Ok(Ok((highest, found))) = looked else { return false };
+        self.holder.get().is_taken(highest, found.as_ref())
+    }
+
+    fn lose(&self) {
+        self.holder.get().lose();
+        self.lost.cancel();
     }
 }
 
@@ -308,25 +283,27 @@ impl Drop for TaskLock {
 }
 
 /// Writes a lock that a look has found free. Returns whether it is this runner's: another may have
-/// taken it, or a later one. That happens where the machine paused after the look for so long that
-/// locks with this number came and went.
-async fn claimed(backend: &TaskBackend, number: u64, record: &LockRecord) -> Result<bool, Failure> {
-    if !backend.put_absent(&lock_name(number), encoded(record)).await? {
+/// taken it, or a later one.
+async fn claimed(backend: &TaskBackend, holder: &LockHolder) -> Result<bool, Failure> {
+    let (number, name) = (holder.number(), lock_name(holder.number()));
+    if !backend.put_absent(&name, encoded(holder.record())).await? {
         return Ok(false);
     }
-    let looked = is_taken(backend, number, record).await;
-    if looked.is_err() {
-        let (backend, released) =
-            (backend.clone(), LockRecord { is_released: true, ..record.clone() });
-        tokio::spawn(async move { backend.replace(&lock_name(number), encoded(&released)).await });
+    let looked = look_at_own(backend, number).await;
+    let looked = looked.map(|(highest, found)| holder.is_taken(highest, found.as_ref()));
+    let (claim, backend) = (holder.claim(looked.as_ref().ok().copied()), backend.clone());
+    match &claim {
+        LockClaim::Held => {}
+        LockClaim::Late => {
+            // Below a durable directory a removal waits for the store.
+            tokio::spawn(async move { backend.remove(&name).await });
+        }
+        LockClaim::Unseen(released) => {
+            let bytes = encoded(released);
+            tokio::spawn(async move { backend.replace(&name, bytes).await });
+        }
     }
-    let is_late = looked?;
-    if is_late {
-        let backend = backend.clone();
-        // Below a durable directory a removal waits for the store.
-        tokio::spawn(async move { backend.remove(&lock_name(number)).await });
-    }
-    Ok(!is_late)
+    looked.map(|_| claim == LockClaim::Held)
 }
 
 fn held(task: &str, record: Option<&LockRecord>) -> Failure {
@@ -382,19 +359,14 @@ async fn newest(backend: &TaskBackend) -> Result<(u64, Option<LockRecord>), Fail
     }
 }
 
-/// Returns whether another runner has a higher number, or that number: all that was stored of a
-/// task may have been removed, and another runner have begun with the first one.
-async fn is_taken(
+/// Returns the highest number, 0 if there is none, and the record of `number` if it is the highest.
+async fn look_at_own(
     backend: &TaskBackend,
     number: u64,
-    record: &LockRecord,
-) -> Result<bool, Failure> {
-    match highest(backend).await? {
-        Some(highest) if highest > number => Ok(true),
-        Some(highest) if highest == number => {
-            Ok(read(backend, number).await?.is_some_and(|it| it.owner != record.owner))
-        }
-        _ => Ok(false),
+) -> Result<(u64, Option<LockRecord>), Failure> {
+    match highest(backend).await?.unwrap_or_default() {
+        highest if highest == number => Ok((highest, read(backend, number).await?)),
+        highest => Ok((highest, None)),
     }
 }
 
@@ -429,21 +401,14 @@ pub(crate) fn lock_name(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::Millis;
+
     use super::*;
 
     #[test]
-    fn renewal_protects_for_two_thirds_of_the_age() {
-        let second = Duration::from_secs(1);
-        let renewed = RenewedAt::new(100 * second, 30 * second);
-        assert!(renewed.protects(119 * second) && !renewed.protects(120 * second));
-        renewed.clone().renew(110 * second, 111 * second);
-        assert!(renewed.protects(129 * second) && !renewed.protects(130 * second));
-        // Another runner may have seen the last one for the whole age.
-        renewed.renew(129 * second, 140 * second);
-        renewed.renew(141 * second, 142 * second);
-        assert!(!renewed.protects(130 * second) && !renewed.protects(143 * second));
+    fn time_since_the_boot_goes_on() {
         let now = since_boot();
-        assert!(now > Duration::ZERO && since_boot() >= now);
+        assert!(now > SteadyInstant(0) && since_boot() >= now);
     }
 
     #[tokio::test]
@@ -459,7 +424,7 @@ mod tests {
         let began = Instant::now();
         let lock = TaskLock::take(&backend, "t", age, watch).await.expect("it is free");
         assert!(began.elapsed() < age, "it waited {:?} again", began.elapsed());
-        assert_eq!(lock.number, 2);
+        assert_eq!(lock.holder.number(), 2);
     }
 
     /// Looks at a lock again and again until it is free; returns how long that took.
@@ -490,14 +455,15 @@ mod tests {
         let (_place, backend) = place_with_lock(&elsewhere).await;
         // After the look the second lock came and went, and the third one is held.
         assert!(backend.put_absent(&lock_name(3), encoded(&elsewhere)).await.expect("put"));
-        assert!(!claimed(&backend, 2, &own_record()).await.expect("read"));
+        let holder = |number| LockHolder::new(since_boot(), number, own_record(), Millis(1000));
+        assert!(!claimed(&backend, &holder(2)).await.expect("read"));
         let is_gone = async {
             while numbers(&backend).await.expect("listed").contains(&2) {
                 sleep(LOOK_EVERY / 4).await;
             }
         };
         timeout(Duration::from_secs(60), is_gone).await.expect("it is removed");
-        assert!(claimed(&backend, 4, &own_record()).await.expect("read"));
+        assert!(claimed(&backend, &holder(4)).await.expect("read"));
     }
 
     #[tokio::test]
@@ -534,7 +500,8 @@ mod tests {
         backend.remove(&lock_name(1)).await.expect("removed");
         let lock = TaskLock::take(&backend, "t", age, LockWatch::new()).await.expect("it is free");
         lock.check_own("t").await.expect("it has the lock");
-        let put = backend.put_absent(&lock_name(lock.number + 1), encoded(&own_record())).await;
+        let next = lock_name(lock.holder.number() + 1);
+        let put = backend.put_absent(&next, encoded(&own_record())).await;
         assert!(put.expect("put"));
         let refused = lock.check_own("t").await.expect_err("another one has it");
         assert!(TaskFailure::Taken.is(&refused), "{refused:?}");
@@ -549,11 +516,11 @@ mod tests {
         let lock = TaskLock::take(&backend, "t", age, LockWatch::new()).await.expect("it is free");
         assert!(lock.is_held().await.expect("read"));
         let other = own_record();
-        backend.replace(&lock_name(lock.number), encoded(&other)).await.expect("written");
+        let number = lock.holder.number();
+        backend.replace(&lock_name(number), encoded(&other)).await.expect("written");
         assert!(!lock.is_held().await.expect("read"));
         let refused = lock.check_own("t").await.expect_err("the record is of another one");
         assert!(TaskFailure::Taken.is(&refused), "{refused:?}");
-        let number = lock.number;
         lock.release().await;
         assert_eq!(read(&backend, number).await.expect("read"), Some(other));
     }

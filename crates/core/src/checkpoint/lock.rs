@@ -8,6 +8,16 @@
 use sanderling_protocol::Millis;
 use serde::{Deserialize, Serialize};
 
+/// How often a runner renews its lock in the lock's age. It counts on the lock for all of these
+/// parts of the age but the last one. An observer counts no time across a pause that is longer than
+/// one part, in which the runner renews the lock once.
+pub(super) const RENEWALS: u64 = 3;
+
+/// Returns the pause between two renewals of a lock.
+pub(super) fn renew_every(age: Millis) -> Millis {
+    Millis((age.0 / RENEWALS).max(1))
+}
+
 /// The record that a runner writes under its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRecord {

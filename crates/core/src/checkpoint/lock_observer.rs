@@ -4,7 +4,7 @@
 use sanderling_protocol::{Instant, Millis};
 
 use super::bag_looks::BAG_ROUND;
-use super::lock::{LockRecord, LockView, judge};
+use super::lock::{LockRecord, LockView, judge, renew_every};
 
 /// The time from which on a backend has answered all calls, and was called often enough to show
 /// that. Only in such a time can runners renew their locks.
@@ -26,7 +26,7 @@ impl BackendAnswers {
     /// renews its lock once, the time begins anew.
     pub fn answered(&mut self, now: Instant, age: Millis) {
         // An agent calls it in each of its rounds, which may be slow.
-        let pause_max = Millis((age.0 / 3).max(3 * BAG_ROUND.0));
+        let pause_max = renew_every(age).max(Millis(3 * BAG_ROUND.0));
         if self.last.is_none_or(|last| now.since(last) > pause_max) {
             self.since = now;
         }
@@ -66,12 +66,16 @@ impl LockObserver {
         self.answers.failed();
     }
 
-    /// Takes the highest number with its record, as the backend has just given them, and judges the
-    /// lock: one whose record did not change for `age`, or for the longer age of its runner, while
-    /// the backend answered is free. `is_alive` is whether the record's process runs, where that
-    /// can be seen from here.
+    /// Takes the highest number with its record, as the backend has given them to a look from
+    /// `began` to `now`, and judges the lock: one whose record did not change for `age`, or for the
+    /// longer age of its runner, while the backend answered is free. `is_alive` is whether the
+    /// record's process runs, where that can be seen from here.
+    ///
+    /// What the backend read may be as old as the look: a record counts as seen from the end of the
+    /// first look at it to the begin of the last one.
     pub fn observe(
         &mut self,
+        began: Instant,
         now: Instant,
         age: Millis,
         number: u64,
@@ -88,7 +92,7 @@ impl LockObserver {
             Some((seen, record)) if *seen == number => record.as_ref(),
             _ => Some(newest),
         };
-        let watched = now.since(self.since.max(self.answers.since));
+        let watched = began.since(self.since.max(self.answers.since));
         judge(first, Some(newest), is_alive(newest), watched >= newest.stale_after(age))
     }
 
@@ -127,7 +131,8 @@ mod tests {
         record: &LockRecord,
     ) -> Option<u64> {
         let mut views = seconds.map(|second| {
-            (second, observer.observe(at(second), age, 1, Some(record.clone()), |_| None))
+            let now = at(second);
+            (second, observer.observe(now, now, age, 1, Some(record.clone()), |_| None))
         });
         views.find(|(_, view)| *view == LockView::Free).map(|(second, _)| second)
     }
@@ -178,8 +183,22 @@ mod tests {
     }
 
     #[test]
+    fn time_until_a_look_is_answered_is_not_watched() {
+        let (mut observer, age) = (LockObserver::new(at(0)), Millis(1000));
+        let mut view = |began: u64, now: u64| {
+            let (began, now) = (at(0) + Millis(began), at(0) + Millis(now));
+            observer.observe(began, now, age, 1, Some(record(1, None)), |_| None)
+        };
+        assert_eq!(view(0, 0), LockView::Unknown);
+        // What it shows may be from its begin: the runner may have renewed the lock since.
+        assert_eq!(view(200, 1000), LockView::Unknown);
+        assert_eq!(view(1000, 1000), LockView::Free);
+    }
+
+    #[test]
     fn lock_without_a_record_is_free() {
         let mut observer = LockObserver::new(at(0));
-        assert_eq!(observer.observe(at(1), Millis(1), 0, None, |_| None), LockView::Free);
+        let (now, age) = (at(1), Millis(1));
+        assert_eq!(observer.observe(now, now, age, 0, None, |_| None), LockView::Free);
     }
 }
