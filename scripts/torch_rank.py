@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import torch_state
-from sanderling.torch import StorageReader, StorageWriter
+from sanderling.torch import StorageReader, StorageWriter, latest
 
 # How long a rank waits for another one that is gone.
 RANK_SECONDS = 60
@@ -34,6 +34,8 @@ def main() -> None:
     arguments.add_argument("--path", required=True)
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--overwrite", action="store_true")
+    arguments.add_argument("--newest", action="store_true",
+                           help="loads the newest checkpoint in the directory of the first rank")
     arguments.add_argument("--stay", type=Path, help="makes this file in the save, and stays there")
     options = arguments.parse_args()
     warnings.simplefilter("ignore")
@@ -97,11 +99,19 @@ def load(options: argparse.Namespace, whole: dict[str, torch.Tensor]) -> None:
     """Loads this rank's part, with another number of ranks than at the save, and compares it."""
     zeros = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
     state = shared(zeros, options.ranks)
-    dcp.load(state, storage_reader=StorageReader(options.address, options.path))
+    path = newest(options) if options.newest else options.path
+    dcp.load(state, storage_reader=StorageReader(options.address, path))
     expected = shared(whole, options.ranks)
     for name, tensor in expected.items():
         found = torch_state.differences(tensor.to_local(), state[name].to_local(), name)
         assert not found, f"rank {options.rank} has other bits of {found}"
+
+
+def newest(options: argparse.Namespace) -> Any:
+    """Returns the checkpoint that the first rank finds, to all ranks."""
+    found = [latest(options.address, options.path) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found)
+    return found[0]
 
 
 if __name__ == "__main__":

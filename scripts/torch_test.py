@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
 from collections.abc import Callable
@@ -103,6 +104,15 @@ class TorchTest(unittest.TestCase):
         """Returns the names in a directory."""
         return [entry.name for entry in self.store.list(path)]
 
+    def lose(self, path: str) -> None:
+        """Exchanges all datanodes, and waits until objects of a directory have lost bytes."""
+        for number in range(3):
+            self.cluster.kill(f"n{number}")
+        for number in range(3):
+            self.cluster.start_datanode(f"m{number}")
+        until("the bytes are declared lost",
+              lambda: any(entry.lost_bytes for entry in self.store.list(path)))
+
 
 class LayoutTest(unittest.TestCase):
     def test_spans_of_a_part_are_its_elements(self) -> None:
@@ -171,6 +181,31 @@ class StateTest(TorchTest):
         future.result()
         self.assert_has("/out", 3)
 
+    def test_saves_of_one_writer_at_once_are_checkpoints_of_their_own(self) -> None:
+        begun, may_go_on = threading.Event(), threading.Event()
+
+        def stay() -> None:
+            begun.set()
+            may_go_on.wait(RANKS_SECONDS)
+
+        for place, first_id in ("/named", "/named/step-100"), ("/given", None):
+            begun.clear()
+            may_go_on.clear()
+            writer = StorageWriter(self.store, None if first_id else f"{place}/step-100")
+            first = dcp.async_save(torch_state.state(1), checkpoint_id=first_id,
+                                   storage_writer=writer, planner=AtItem(5, stay))
+            try:
+                self.assertTrue(begun.wait(RANKS_SECONDS))
+                dcp.async_save(torch_state.state(2), checkpoint_id=f"{place}/step-200",
+                               storage_writer=writer).result()
+            finally:
+                may_go_on.set()
+            first.result()
+            for seed in (1, 2):
+                path = f"{place}/step-{seed}00"
+                self.assert_has(path, seed)
+                self.assertEqual(len(self.names(path)), 2)
+
     def test_checkpoint_id_is_a_path_or_a_url(self) -> None:
         state = torch_state.state(4)
         url = f"sanderling://{self.cluster.namenode}/named/2"
@@ -217,8 +252,10 @@ class StateTest(TorchTest):
 class ReplaceTest(TorchTest):
     def test_checkpoint_is_replaced_only_with_leave(self) -> None:
         self.save("/out", 1)
-        with self.assertRaisesRegex(CheckpointException, "overwrite=True"):
+        with self.assertRaisesRegex(CheckpointException, "overwrite=True") as raised:
             self.save("/out", 2)
+        self.assertIsInstance(raised.exception.failures[0][0], sanderling.errors.Exists)
+        self.assertEqual(len(self.names("/out")), 2, "nothing was written")
         self.assert_has("/out", 1)
         self.save("/out", 3, overwrite=True)
         self.assert_has("/out", 3)
@@ -294,12 +331,32 @@ class PreemptionTest(TorchTest):
         self.assertTrue(killed)
         self.assert_has("/out", 4)
 
+    def test_object_that_lost_bytes_before_the_end_of_its_save_makes_no_checkpoint(self) -> None:
+        writer = LateWriter(self.store, "/out/1")
+        writer.before = lambda: self.lose("/out/1")
+        with self.assertRaisesRegex(CheckpointException, "DataUnavailable.* has lost"):
+            dcp.save(torch_state.state(1), storage_writer=writer)
+        self.assertIsNone(latest(self.store, "/out"))
+        self.assertEqual(self.names("/out/1"), [], "what cannot be read is deleted")
+        self.save("/out/1", 2)
+        self.assert_has("/out/1", 2)
+
+    def test_object_that_is_deleted_during_its_save_makes_no_checkpoint(self) -> None:
+        writer = LateWriter(self.store, "/out/1")
+        writer.before = lambda: [self.store.delete(f"/out/1/{name}")
+                                 for name in self.names("/out/1")]
+        with self.assertRaisesRegex(CheckpointException, "is not there"):
+            dcp.save(torch_state.state(1), storage_writer=writer)
+        self.assertIsNone(latest(self.store, "/out"))
+
 
 class DurableTest(TorchTest):
     def setUp(self) -> None:
         archive = tempfile.TemporaryDirectory(prefix="sanderling-archive-")
         self.addCleanup(archive.cleanup)
-        self.archive = Path(archive.name)
+        self.archive = Path(archive.name) / "store"
+        self.archive.mkdir()
+        self.away = Path(archive.name) / "away"
         self.node_flags = ("--durable", f"archive=file://{self.archive}")
         super().setUp()
         self.cluster.cli("fs", "mkdir", "/out", "--durable", "archive")
@@ -318,6 +375,59 @@ class DurableTest(TorchTest):
         self.store.wait_durable("/out", timeout=60)
         (self.archive / "11").mkdir()
         self.assertEqual(latest(f"file://{self.archive}", "/"), "/8")
+
+    def test_latest_of_an_adopted_store_is_the_checkpoint_that_was_completed_last(self) -> None:
+        # The adoption finds the later one first.
+        for path in ("/out/step-900", "/out/step-1000"):
+            dcp.save({"a": torch.ones(3)}, storage_writer=StorageWriter(self.store, path))
+        self.store.wait_durable("/out", timeout=60)
+        self.cluster.stop()
+        self.cluster = self.started()
+        self.store = sanderling.connect(self.cluster.namenode)
+        self.cluster.cli("fs", "mkdir", "/in", "--durable", "archive", "--adopt")
+        self.assertEqual(latest(self.store, "/in"), "/in/step-1000")
+        found = {"a": torch.zeros(3)}
+        dcp.load(found, storage_reader=StorageReader(self.store, "/in/step-1000"))
+        self.assertTrue(torch.equal(found["a"], torch.ones(3)))
+
+    def test_object_that_is_lost_before_its_copy_stops_no_later_checkpoint(self) -> None:
+        self.archive.rename(self.away)
+        writer = LateWriter(self.store, "/out/step-1")
+        writer.before = lambda: self.lose("/out/step-1")
+        with self.assertRaisesRegex(CheckpointException, "has lost"):
+            dcp.save(torch_state.state(1), storage_writer=writer)
+        self.away.rename(self.archive)
+        self.save("/out/step-2", 2, wait_durable=True, durable_timeout=60)
+        self.cluster.stop()
+        url = f"file://{self.archive}"
+        self.assertEqual(latest(url, "/"), "/step-2")
+        self.assert_has("/step-2", 2, where=url)
+
+    def test_lost_object_of_an_interrupted_save_stops_no_later_one_there(self) -> None:
+        def fail() -> None:
+            raise KeyboardInterrupt
+
+        self.archive.rename(self.away)
+        writer = LateWriter(self.store, "/out/step-1")
+        writer.before = fail
+        with self.assertRaises(CheckpointException):
+            dcp.save(torch_state.state(1), storage_writer=writer)
+        self.lose("/out/step-1")
+        self.away.rename(self.archive)
+        self.save("/out/step-1", 2, wait_durable=True, durable_timeout=60)
+        self.assert_has("/step-1", 2, where=f"file://{self.archive}")
+
+    def test_save_whose_store_is_away_fails_in_time_and_is_copied_later(self) -> None:
+        self.archive.rename(self.away)
+        with self.assertRaises(CheckpointException) as raised:
+            self.save("/out/step-1", 1, wait_durable=True, durable_timeout=3)
+        self.assertIsInstance(raised.exception.failures[0][0], TimeoutError)
+        self.assertNotIsInstance(raised.exception, Exception)
+        self.assertEqual(latest(self.store, "/out"), "/out/step-1")
+        self.assert_has("/out/step-1", 1)
+        self.away.rename(self.archive)
+        self.store.wait_durable("/out", timeout=60)
+        self.assert_has("/step-1", 1, where=f"file://{self.archive}")
 
     def test_copy_that_is_cut_is_refused(self) -> None:
         self.save("/out/step-1", 1, wait_durable=True)
@@ -380,6 +490,17 @@ class RanksTest(TorchTest):
     def test_ranks_save_asynchronously(self) -> None:
         self.succeed("async", 2, "/out")
         self.succeed("load", 4, "/out")
+
+    def test_first_rank_decides_which_checkpoint_all_ranks_load(self) -> None:
+        for seed in (1, 2):
+            self.succeed("save", 2, f"/out/{seed}", "--seed", str(seed))
+        # What the other rank would find is another checkpoint.
+        self.succeed("save", 2, "/other/1")
+        ranks = self.ranks("load", 2, "/out", "--seed", "2", "--newest",
+                           of={1: ("--path", "/other")})
+        for process in ranks:
+            _, errors = process.communicate(timeout=RANKS_SECONDS)
+            self.assertEqual(process.returncode, 0, errors[-3000:])
 
     def test_refusal_of_the_coordinator_ends_all_ranks(self) -> None:
         self.succeed("save", 2, "/out")

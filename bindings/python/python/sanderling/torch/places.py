@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from sanderling import _sanderling
 from sanderling.connection import connect
-from sanderling.errors import NotADirectory, NotFound
+from sanderling.errors import DataUnavailable, NotADirectory, NotFound
 from sanderling.extras import missing
 from sanderling.store import Store
 from sanderling.torch.layout import HEAD_BYTES, METADATA, sealed_at
@@ -78,18 +79,6 @@ class AtDirectory:
         text = os.fspath(checkpoint_id)
         return text.startswith("/") or split(text) is not None
 
-    def _go_to(self, path: str | os.PathLike[str]) -> None:
-        found = split(path)
-        if found is None:
-            self._path = os.fspath(path)
-            return
-        address, self._path = found
-        if address is not None:
-            self._connect_to(address)
-
-    def _connect_to(self, address: str) -> None:
-        raise NotImplementedError
-
     def _directory(self) -> str:
         if self._path is None:
             kind = type(self).__name__
@@ -128,14 +117,28 @@ class StorePlace:
         return ObjectFile(self._stores.get(), path)
 
     def ages(self, directory: str) -> Iterator[tuple[Any, str]]:
-        """Yields checkpoints; a later one has a greater object."""
+        """Yields checkpoints; a later one was sealed later, by the clocks of the coordinators.
+
+        Objects that were adopted or put have the order of their names. So the greater object is
+        the later one only among checkpoints of the same time.
+        """
         store = self._stores.get()
         for entry in store.list(directory):
             path = join(directory, entry.name)
+            head = bytearray(HEAD_BYTES)
             try:
-                yield store.stat(join(path, METADATA)).object, path
+                found = store.stat(join(path, METADATA))
+                if found.is_container or found.bytes < HEAD_BYTES:
+                    continue
+                store.get_into(join(path, METADATA), head)
             except (NotFound, NotADirectory):
                 continue
+            except DataUnavailable:
+                warnings.warn(f"{path} is passed over: bytes of {METADATA} are lost, so it cannot "
+                              "be loaded; delete it", RuntimeWarning)
+                continue
+            if (moment := sealed_at(bytes(head))) is not None:
+                yield (moment, found.object), path
 
 
 class CopiedFile:
@@ -222,7 +225,9 @@ def latest(given: Store | str | None, directory: str) -> str | None:
     """Returns the path of the newest checkpoint in a directory, or `None` without one.
 
     A checkpoint is a directory in it whose metadata is sealed; what an interrupted save left is
-    passed over. `given` is a store, an address, or the URL of a durable directory's store.
+    passed over. The newest is the one that was sealed last, by the clock of the rank that did.
+    `given` is a store, an address, or the URL of a durable directory's store. Of several ranks one
+    decides and sends the others its answer: a rank that calls this later may get another one.
     """
     try:
         found = list(place(given).ages(directory))

@@ -17,7 +17,7 @@ from sanderling.errors import NotFound
 from sanderling.store import Store
 from sanderling.torch import layout
 from sanderling.torch.layout import METADATA, Piece
-from sanderling.torch.places import AtDirectory, File, join, place
+from sanderling.torch.places import AtDirectory, File, join, place, split
 
 BATCH_BYTES = 8 << 20
 """Small tensors that lie side by side are fetched together, up to so many bytes."""
@@ -106,10 +106,16 @@ class StorageReader(AtDirectory, Interface):
 
     # How it does so.
 
-    def _connect_to(self, address: str) -> None:
+    def _go_to(self, path: str | os.PathLike[str]) -> None:
+        found = split(path)
+        if found is None:
+            self._path = os.fspath(path)
+            return
+        address, self._path = found
         given = self._where
         is_there = isinstance(given, Store) and given.address == address
-        self._where = given if is_there else address
+        if address is not None and not is_there:
+            self._where = address
 
     def _read_file(self, file: File, items: list[ReadItem], planner: LoadPlanner) -> None:
         for batch in batches(items, self._pieces):

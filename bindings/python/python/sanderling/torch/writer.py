@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,14 +18,44 @@ from torch.distributed.checkpoint.storage import StorageWriter as Interface
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from sanderling.errors import DataUnavailable, Exists, NotFound, SanderlingError
+from sanderling.errors import (
+    Changed,
+    DataUnavailable,
+    Exists,
+    NotFound,
+    SanderlingError,
+    from_native,
+)
 from sanderling.store import Store
 from sanderling.torch import layout
 from sanderling.torch.layout import METADATA, Piece
-from sanderling.torch.places import STEP_BYTES, AtDirectory, Stores, join
+from sanderling.torch.places import STEP_BYTES, AtDirectory, Stores, join, split
 
 ATTEMPTS_MAX = 3
 """How often an object is written while nodes with bytes of it are killed."""
+
+
+@dataclass
+class Save:
+    """What belongs to one save, as it was when the save began."""
+
+    id: str
+    stores: Stores
+    path: str
+    rank: int
+    expected: int | None = None
+    """The object of the metadata that is replaced; `None` without one."""
+    leftovers: tuple[str, ...] = ()
+    """Objects of earlier saves."""
+
+
+class OfThread(threading.local):
+    """What a thread has of a writer. torch makes each save in one thread, from its beginning on."""
+
+    named: tuple[Stores, str] | None = None
+    """The directory for the next save, if one was named in this thread."""
+    save: Save | None = None
+    """The save that began last."""
 
 
 class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
@@ -31,16 +63,21 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
 
     Each rank writes one object, of a name that no other save uses, from the memory of its tensors;
     one that is not contiguous or on another device is copied, one at a time. The coordinator seals
-    `.metadata` last, under the condition that the directory has the checkpoint that it had when
-    the save began, or none. So an interrupted save left no checkpoint, can be repeated, and of two
-    saves to one directory at the same time one fails. Objects of replaced and interrupted saves
-    are deleted by the next save that succeeds there.
+    `.metadata` last, under two conditions: every object is there whole, without lost bytes, and the
+    directory has the checkpoint that it had when the save began, or none. So an interrupted save
+    left no checkpoint, can be repeated, and of two saves to one directory at the same time one
+    fails. Objects of replaced and interrupted saves are deleted by the next save that succeeds
+    there; one that lost bytes is deleted when its save fails. Saves by one writer may overlap, as
+    those of `async_save`.
 
     `where` is a store, or an address as in `sanderling.connect`, also `None`; with an address
     each process connects itself. With `overwrite`, a checkpoint that is there already is replaced;
-    else `Exists` is raised on every rank before anything is written. With `wait_durable`, the save
-    ends when the store of the durable directory has the whole checkpoint, or raises `TimeoutError`
+    else the save fails with `Exists` before anything is written. With `wait_durable`, the save ends
+    when the store of the durable directory has the whole checkpoint, or fails with `TimeoutError`
     after `durable_timeout` seconds: it is sealed nevertheless.
+
+    torch raises such a failure on every rank as its `CheckpointException`, a `BaseException` that
+    `except Exception` does not catch, and has the error itself in `failures`, by the rank.
     """
 
     def __init__(
@@ -58,22 +95,28 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
         self._overwrite = overwrite
         self._wait_durable = wait_durable
         self._durable_timeout = durable_timeout
-        self._rank = 0
-        self._expected: int | None = None
-        self._leftovers: list[str] = []
-        self.save_id = uuid.uuid4().hex
+        self._own = OfThread()
+        self._is_path_given = path is not None
         if path is not None:
-            self._go_to(path)
+            self._stores, self._path = self._named(path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_own"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._own = OfThread()
 
     # What torch calls, in this order.
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begins another save, in another directory if one is named."""
+        """Begins another save, in another directory if one is named. Others go on."""
+        self._own.save = None
         if checkpoint_id is not None:
-            self._go_to(checkpoint_id)
-        self.save_id = uuid.uuid4().hex
-        self._expected = None
-        self._leftovers = []
+            self._own.named = self._named(checkpoint_id)
+            # A save that was given the path of the writer may not have begun yet.
+            if not self._is_path_given:
+                self._stores, self._path = self._own.named
 
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any
@@ -84,11 +127,14 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
                 "use_collectives=False writes metadata of each rank on its own: an interrupted "
                 "save could be taken for a checkpoint. Save with use_collectives=True"
             )
+        self._own.save = None
+        stores, path = self._own.named or (self._stores, self._directory())
+        self._own.named = None
         # Another save with this writer has other names.
-        self.save_id = uuid.uuid4().hex
-        self._rank = kwargs.get("rank") or 0
+        save = Save(uuid.uuid4().hex, stores, path, rank=kwargs.get("rank") or 0)
         if is_coordinator:
-            self._prepare()
+            self._prepare(save)
+        self._own.save = save
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Returns the plan as it is: each rank names its object itself."""
@@ -105,41 +151,61 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
         return results
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Seals the metadata, which makes it a checkpoint, and deletes what it replaces."""
-        metadata.storage_data = {each.index: each.storage_data for one in results for each in one}
+        """Seals the metadata, which makes it a checkpoint, and deletes what it replaces.
+
+        Raises `DataUnavailable` if an object has lost bytes, and `NotFound` if one is not there.
+        """
+        save = self._current()
+        pieces = {each.index: each.storage_data for one in results for each in one}
+        metadata.storage_data = pieces
         metadata.storage_meta = self.storage_meta()
-        store, path = self._store(), self._directory()
-        place = join(path, METADATA)
+        store = save.stores.get()
+        if sealed_metadata(store, save.path) != save.expected:
+            raise Changed(
+                f"another save to {save.path} was completed meanwhile, or its checkpoint was "
+                "deleted: what it has now is left as it is; save to another directory, or again"
+            )
+        refuse_incomplete(store, save.path, pieces.values())
+        place = join(save.path, METADATA)
         content = layout.encode(metadata)
-        if self._expected is None:
+        if save.expected is None:
             store.put(place, content, if_absent=True)
         else:
-            store.put(place, content, if_object=self._expected)
-        self._delete_leftovers()
+            store.put(place, content, if_object=save.expected)
+        for name in save.leftovers:
+            delete_leftover(store, join(save.path, name))
         if self._wait_durable:
-            store.wait_durable(path, timeout=self._durable_timeout)
+            store.wait_durable(save.path, timeout=self._durable_timeout)
 
     def storage_meta(self) -> StorageMeta | None:
         """Returns what torch's planner and logs show of this save."""
-        return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
+        save = self._own.save
+        return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=save.id if save else None)
 
     # How it does so.
 
-    def _connect_to(self, address: str) -> None:
-        if address != self._stores.address:
-            self._stores = Stores(address)
+    def _named(self, path: str | os.PathLike[str]) -> tuple[Stores, str]:
+        found = split(path)
+        if found is None:
+            return self._stores, os.fspath(path)
+        address, path = found
+        is_other = address is not None and address != self._stores.address
+        return Stores(address) if is_other else self._stores, path
 
-    def _store(self) -> Store:
-        return self._stores.get()
+    def _directory(self) -> str:
+        if self._own.save is not None:
+            return self._own.save.path
+        return self._own.named[1] if self._own.named else super()._directory()
 
-    def _prepare(self) -> None:
-        store, path = self._store(), self._directory()
+    def _current(self) -> Save:
+        assert self._own.save is not None, "torch sets a save up in the thread that makes it"
+        return self._own.save
+
+    def _prepare(self, save: Save) -> None:
+        store, path = save.stores.get(), save.path
         store.mkdir(path, parents=True)
-        try:
-            self._expected = store.stat(join(path, METADATA)).object
-        except NotFound:
-            self._expected = None
-        if self._expected is not None and not self._overwrite:
+        save.expected = sealed_metadata(store, path)
+        if save.expected is not None and not self._overwrite:
             raise Exists(
                 f"{path} has a checkpoint: save to another directory, or pass overwrite=True"
             )
@@ -150,7 +216,7 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
                 "wait_durable"
             )
         # Listed before the metadata is sealed: a save that begins later has none of these.
-        self._leftovers = [entry.name for entry in store.list(path) if is_ours(entry.name)]
+        save.leftovers = tuple(entry.name for entry in store.list(path) if is_ours(entry.name))
 
     def _write(self, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
         for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -165,9 +231,10 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
     def _write_once(
         self, items: list[WriteItem], planner: SavePlanner, attempt: int
     ) -> list[WriteResult]:
-        name = f"rank-{self._rank}.{self.save_id[:12]}.{attempt}"
+        save = self._current()
+        name = f"rank-{save.rank}.{save.id[:12]}.{attempt}"
         results, offset = [], 0
-        with self._store().open(join(self._directory(), name), "xb") as file:
+        with save.stores.get().open(join(save.path, name), "xb") as file:
             for item in items:
                 data, sizes, dtype = resolved(item, planner)
                 for step in steps(data):
@@ -177,17 +244,57 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
                 results.append(WriteResult(item.index, len(data), piece))
         return results
 
-    def _delete_leftovers(self) -> None:
-        """Deletes objects of earlier saves. What cannot go yet is left for the next save."""
-        store, path = self._store(), self._directory()
-        for name in self._leftovers:
-            place = join(path, name)
-            try:
-                found = store.durability(place)
-                if found is None or found.is_durable:
-                    store.delete(place)
-            except SanderlingError:
-                continue
+
+def sealed_metadata(store: Store, path: str) -> int | None:
+    """Returns the object that makes a directory a checkpoint; `None` if it is none."""
+    try:
+        return store.stat(join(path, METADATA)).object
+    except NotFound:
+        return None
+
+
+def refuse_incomplete(store: Store, path: str, pieces: Iterable[Piece]) -> None:
+    """Refuses a save of which an object is not there whole, and deletes those with lost bytes.
+
+    These can never be read. In a durable directory they would stop the copying of all that follows.
+    """
+    lengths: dict[str, int] = {}
+    for piece in pieces:
+        lengths[piece.name] = max(lengths.get(piece.name, 0), piece.offset + piece.bytes)
+    there = {entry.name: entry for entry in store.list(path)}
+    lost = [name for name in lengths if name in there and there[name].lost_bytes > 0]
+    for name in lost:
+        delete_leftover(store, join(path, name))
+    if lost:
+        place = join(path, lost[0])
+        first = there[lost[0]]
+        message = (
+            f"{place} has lost {first.lost_bytes} bytes with a node before the checkpoint was "
+            "complete, so there is no checkpoint: save again"
+        )
+        raise from_native(
+            "DataUnavailable", message, "recompute", None, place, (first.object, [])
+        )
+    for name, length in lengths.items():
+        entry = there.get(name)
+        if entry is None or not entry.is_sealed or entry.bytes != length:
+            raise NotFound(
+                f"{join(path, name)} is not there with the {length} bytes that were written, so "
+                "there is no checkpoint: another process deleted or changed it; save again"
+            )
+
+
+def delete_leftover(store: Store, place: str) -> None:
+    """Deletes an object of a save that failed or was replaced, unless it waits for its store.
+
+    One that has lost bytes never gets there. What cannot go yet is left for the next save.
+    """
+    try:
+        found = store.durability(place)
+        if found is None or found.is_durable or store.stat(place).lost_bytes > 0:
+            store.delete(place)
+    except SanderlingError:
+        pass
 
 
 def is_ours(name: str) -> bool:
