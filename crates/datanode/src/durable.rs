@@ -130,7 +130,7 @@ enum Medium {
 ///
 /// # Errors
 /// [`DurableStoreError`]: a URL or the settings are wrong, two stores have one name, or one is in
-/// another one.
+/// another one; correct the options.
 pub async fn check_durable_stores(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
     DurableStores::open(options).await.map(drop)
 }
@@ -224,7 +224,8 @@ impl DurableStores {
         found.within(store, found.change(owner, change)).await
     }
 
-    /// Reads a range of an object of so many bytes; `None` if there is no such object.
+    /// Reads a range, (offset, bytes), of an object of so many bytes; `None` if there is no such
+    /// object.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -232,18 +233,12 @@ impl DurableStores {
         &self,
         owner: StoreOwner,
         store: &str,
-        (key, bytes): (&str, u64),
-        (offset, length): (u64, u32),
+        object: (&str, u64),
+        range: (u64, u32),
     ) -> Result<Option<Bytes>, Refusal> {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await?;
-        let fetched = async {
-            match &found.medium {
-                Medium::Files(files) => files.fetch(key, bytes, offset, length).await,
-                Medium::Bucket(bucket) => bucket.fetch(key, bytes, offset, length).await,
-            }
-        };
-        found.within(store, fetched).await
+        found.within(store, found.fetch(owner, object, range)).await
     }
 
     /// Makes a store that has objects its new owner's, and ends what the former one has begun
@@ -268,13 +263,7 @@ impl DurableStores {
     ) -> Result<StoreSlice, Refusal> {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await?;
-        let listed = async {
-            match &found.medium {
-                Medium::Files(files) => files.list(after).await,
-                Medium::Bucket(bucket) => bucket.list(after).await,
-            }
-        };
-        found.for_at_most(LISTING_MAX, store, listed).await
+        found.for_at_most(LISTING_MAX, store, found.list(owner, after)).await
     }
 
     /// Ends an upload, so that it can never be completed.
@@ -290,7 +279,7 @@ impl DurableStores {
     ) -> Result<(), Refusal> {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await?;
-        found.within(store, found.abort(key, upload)).await
+        found.within(store, found.abort(owner, key, upload)).await
     }
 }
 
@@ -372,6 +361,41 @@ impl DurableStore {
         Ok(settles_in.unwrap_or_default())
     }
 
+    async fn fetch(
+        &self,
+        owner: StoreOwner,
+        (key, bytes): (&str, u64),
+        (offset, length): (u64, u32),
+    ) -> Result<Option<Bytes>, StoreError> {
+        match &self.medium {
+            Medium::Files(files) => {
+                let fetched = files.fetch(key, bytes, offset, length).await?;
+                if fetched.is_none() {
+                    self.check_still_there(owner).await?;
+                }
+                Ok(fetched)
+            }
+            Medium::Bucket(bucket) => bucket.fetch(key, bytes, offset, length).await,
+        }
+    }
+
+    async fn list(&self, owner: StoreOwner, after: &str) -> Result<StoreSlice, StoreError> {
+        match &self.medium {
+            Medium::Files(files) => {
+                let slice = files.list(after).await?;
+                self.check_still_there(owner).await?;
+                Ok(slice)
+            }
+            Medium::Bucket(bucket) => bucket.list(after).await,
+        }
+    }
+
+    /// Checks that the store is this directory's after an operation that may not have found a name.
+    /// If it was unmounted or moved meanwhile, every name in it seems to be missing.
+    async fn check_still_there(&self, owner: StoreOwner) -> Result<(), StoreError> {
+        self.check_owner(StoreOwner { may_claim: false, ..owner }).await
+    }
+
     /// Checks that the store is this directory's, and makes it so if it is empty.
     async fn check_owner(&self, owner: StoreOwner) -> Result<(), StoreError> {
         let (wanted, may_claim) = (owner.text(), owner.may_claim);
@@ -451,9 +475,12 @@ impl DurableStore {
         }
     }
 
-    async fn abort(&self, key: &str, upload: &str) -> Result<(), StoreError> {
+    async fn abort(&self, owner: StoreOwner, key: &str, upload: &str) -> Result<(), StoreError> {
         match &self.medium {
-            Medium::Files(files) => files.abort(upload).await,
+            Medium::Files(files) => {
+                files.abort(upload).await?;
+                self.check_still_there(owner).await
+            }
             Medium::Bucket(bucket) => bucket.abort(key, upload).await,
         }
     }

@@ -277,3 +277,38 @@ impl DurableDirectory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns where a change is made that has this number, and a command of its own.
+    const fn place(number: u64) -> ChangePlace {
+        ChangePlace { number, command: number, at: Instant(0) }
+    }
+
+    #[test]
+    fn directory_is_full_with_as_many_changes_as_may_wait() {
+        let mut durable = DurableDirectory::new("archive".to_owned(), 100);
+        let changes_max = DURABLE_CHANGES_MAX as u64;
+        for number in 1..changes_max {
+            durable.remove(place(number), number.to_string(), false);
+        }
+        assert!(!durable.is_full());
+        durable.remove(place(changes_max), "last".to_owned(), false);
+        assert!(durable.is_full() && durable.backlog_changes() == 65_536);
+        assert_eq!(durable.done(Instant(0), 1), (Vec::new(), None));
+        assert!(!durable.is_full());
+    }
+
+    #[test]
+    fn directory_is_full_with_the_bytes_of_its_bound() {
+        let mut durable = DurableDirectory::new("archive".to_owned(), 100);
+        durable.put(place(1), "one".to_owned(), ObjectId(1), 99);
+        assert!(!durable.is_full());
+        durable.put(place(2), "two".to_owned(), ObjectId(2), 1);
+        assert!(durable.is_full());
+        let (objects, _) = durable.done(Instant(0), 1);
+        assert!(objects == [ObjectId(1)] && !durable.is_full());
+    }
+}

@@ -144,21 +144,26 @@ impl Files {
     /// Names this owner if there is another one, and ends all uploads, so that none can be
     /// completed. Returns whether there is an owner.
     pub(super) async fn take(self: &Arc<Self>, wanted: &str) -> Result<bool, StoreError> {
-        let wanted = wanted.to_owned();
-        self.run(move |files| {
-            if !files.owner().try_exists()? {
-                return Ok(false);
-            }
-            apart::check_above(&files.root)?;
-            let _alone = files.locked(true)?;
-            let found = NamedOwner::of(&fs::read_to_string(files.owner())?);
-            if found.owner != wanted {
-                files.replace_owner(&found.replaced_by(&wanted))?;
-            }
-            files.end_uploads()?;
-            Ok(true)
-        })
-        .await
+        let (wanted, until) = (wanted.to_owned(), operation_ends());
+        self.run(move |files| files.take_until(&wanted, until)).await
+    }
+
+    fn take_until(&self, wanted: &str, until: Instant) -> Result<bool, StoreError> {
+        if !self.owner().try_exists()? {
+            return Ok(false);
+        }
+        apart::check_above(&self.root)?;
+        let _alone = self.locked(true)?;
+        // Another adoption may have ended while the file system did not answer.
+        if Instant::now() >= until {
+            return Err(StoreError::TooLate);
+        }
+        let found = NamedOwner::of(&fs::read_to_string(self.owner())?);
+        if found.owner != wanted {
+            self.replace_owner(&found.replaced_by(wanted))?;
+        }
+        self.end_uploads()?;
+        Ok(true)
     }
 
     /// Returns the lock of the store; none where the file system has no locks.
@@ -201,11 +206,13 @@ impl Files {
     /// Locks the store for a change, and checks that it is this owner's.
     fn owned(&self, wanted: &str) -> Result<Option<File>, StoreError> {
         let lock = self.locked(false)?;
-        let found = NamedOwner::of(&fs::read_to_string(self.owner())?);
-        if found.owner != wanted {
-            return Err(found.refusal());
-        }
+        self.check_named(wanted)?;
         Ok(lock)
+    }
+
+    fn check_named(&self, wanted: &str) -> Result<(), StoreError> {
+        let found = NamedOwner::of(&fs::read_to_string(self.owner())?);
+        if found.owner == wanted { Ok(()) } else { Err(found.refusal()) }
     }
 
     fn replace_owner(&self, text: &str) -> Result<(), StoreError> {
@@ -318,14 +325,14 @@ impl Files {
     }
 
     pub(super) async fn remove(self: &Arc<Self>, owner: &str, key: &str) -> Result<(), StoreError> {
-        let (owner, key, until) = (owner.to_owned(), key.to_owned(), removal_ends());
+        let (owner, key, until) = (owner.to_owned(), key.to_owned(), operation_ends());
         self.run(move |files| files.remove_until(&owner, &key, until)).await
     }
 
     fn remove_until(&self, owner: &str, key: &str, until: Instant) -> Result<(), StoreError> {
         let _lock = self.owned(owner)?;
-        there(self.object(key, Missing::Fail).and_then(|object| object.remove(until)))?;
-        Ok(())
+        let removed = self.object(key, Missing::Fail).and_then(|object| object.remove(until));
+        self.gone(owner, there(removed)?)
     }
 
     pub(super) async fn remove_tree(
@@ -333,14 +340,20 @@ impl Files {
         owner: &str,
         key: &str,
     ) -> Result<(), StoreError> {
-        let (owner, key, until) = (owner.to_owned(), key.to_owned(), removal_ends());
+        let (owner, key, until) = (owner.to_owned(), key.to_owned(), operation_ends());
         self.run(move |files| files.remove_tree_until(&owner, &key, until)).await
     }
 
     fn remove_tree_until(&self, owner: &str, key: &str, until: Instant) -> Result<(), StoreError> {
         let _lock = self.owned(owner)?;
-        there(self.object(key, Missing::Fail).and_then(|object| object.remove_tree(until)))?;
-        Ok(())
+        let removed = self.object(key, Missing::Fail).and_then(|object| object.remove_tree(until));
+        self.gone(owner, there(removed)?)
+    }
+
+    /// Ends a removal. In a store that is unmounted or moved meanwhile every name is missing, so
+    /// one that was not found is gone only if the store is still there.
+    fn gone(&self, owner: &str, removed: Option<()>) -> Result<(), StoreError> {
+        if removed.is_none() { self.check_named(owner) } else { Ok(()) }
     }
 
     /// Reads a range of a file of so many bytes; `None` if there is none.
@@ -375,9 +388,10 @@ impl Files {
     }
 }
 
-/// Returns until when a removal that begins now may remove something. Its caller does not wait for
-/// longer, and a thread that goes on then must not remove what is stored later.
-fn removal_ends() -> Instant {
+/// Returns until when a removal or an adoption that begins now may change the store. Its caller
+/// does not wait for longer. A thread that goes on then must not remove what is stored later, nor
+/// take the store from a cluster that has adopted it.
+fn operation_ends() -> Instant {
     Instant::now() + Duration::from(STORE_OPERATION_MAX)
 }
 
@@ -434,9 +448,27 @@ mod tests {
         for key in ["x", "d/x", "d/e/x"] {
             assert!(place.path().join(key).exists(), "{key}");
         }
-        files.remove_until(OWNER, "x", removal_ends()).unwrap();
-        files.remove_tree_until(OWNER, "d", removal_ends()).unwrap();
+        files.remove_until(OWNER, "x", operation_ends()).unwrap();
+        files.remove_tree_until(OWNER, "d", operation_ends()).unwrap();
         assert!(!place.path().join("x").exists() && !place.path().join("d").exists());
+    }
+
+    #[test]
+    fn adoption_that_its_caller_does_not_wait_for_any_more_takes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let files = store(place.path());
+        let upload = place.path().join(STORE_OWN_NAME).join(UPLOADS_NAME).join("01");
+        fs::create_dir(upload.parent().unwrap()).unwrap();
+        fs::write(&upload, b"half").unwrap();
+        let wanted = "cluster 2 directory 2";
+        let refused = files.take_until(wanted, Instant::now()).unwrap_err();
+        assert!(matches!(refused, StoreError::TooLate), "{refused}");
+        assert_eq!(fs::read_to_string(files.owner()).unwrap(), format!("{OWNER}\n"));
+        assert!(upload.exists(), "an upload of its owner was ended");
+        assert!(files.take_until(wanted, operation_ends()).unwrap());
+        let taken = fs::read_to_string(files.owner()).unwrap();
+        assert_eq!(taken, format!("{wanted}\nadopted from {OWNER}\n"));
+        assert!(!upload.exists());
     }
 
     #[test]

@@ -84,6 +84,9 @@ pub(super) enum StoreError {
     /// A change waits for an adoption.
     #[error("an adoption is under way for {}: {PAUSED}", amount::duration(*waited))]
     Adopting { waited: Duration },
+    /// The file system has held an adoption up for longer than its caller waits.
+    #[error("it answered too late for this order to adopt it: the next order does")]
+    TooLate,
     /// The thread of an operation panicked or was ended.
     #[error("{0}")]
     Ended(#[from] JoinError),
