@@ -17,16 +17,18 @@ mod framing;
 mod images;
 mod interval;
 mod lock;
+mod lock_holder;
 mod lock_observer;
 mod manifest;
 mod optimum;
 mod packing;
 mod replay;
 mod retention;
+mod turns;
 
 pub use bag::{
-    BagAgent, BagState, BagTask, KeyEvidence, Market, is_task_lost, next_task, on_demand_from,
-    runs_again,
+    BagAgent, BagState, BagTask, KeyEvidence, Market, RunProgress, TaskProgress, is_task_lost,
+    next_task, on_demand_from, runs_again,
 };
 pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
 pub use bag_replay::{BagPolicy, BagReplay, ReplayedBag, ReplayedBagRun};
@@ -42,6 +44,7 @@ pub use images::{
 };
 pub use interval::{DumpTimes, young_daly};
 pub use lock::{LockRecord, LockView};
+pub use lock_holder::{LockClaim, LockHolder, LockProtection};
 pub use lock_observer::{BackendAnswers, LockObserver};
 pub use manifest::{
     CHUNKS_MAX, CheckpointManifest, CheckpointManifestError, CheckpointManifestFault, ChunkCodec,
@@ -51,3 +54,4 @@ pub use optimum::AgedIntervals;
 pub use packing::{ChunkView, GenerationHead, Packing, SEAL_BYTES};
 pub use replay::{IntervalPolicy, Replay, ReplayedRun, ReplayedTask, hads_interval};
 pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs, unnamed_packs};
+pub use turns::{DumpTurn, DumpTurns, LastDump};

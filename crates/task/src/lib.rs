@@ -13,6 +13,7 @@ mod driver;
 mod driver_args;
 mod dump_gate;
 mod dump_policy;
+mod dump_turns;
 mod generation_reader;
 mod generations;
 mod guard;
@@ -31,6 +32,7 @@ mod private_directory;
 mod report;
 mod reserved_memory;
 mod run_log;
+mod run_record;
 mod runner;
 mod running;
 mod seal;
@@ -108,7 +110,8 @@ impl TaskCommand {
 /// Runs `sanderling task ...`.
 ///
 /// # Errors
-/// The backend or the key cannot be used; no checkpoint is good; the command failed.
+/// The backend or the key cannot be used; no checkpoint is good; the command failed. End the
+/// command with the failure.
 pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
     match &command {
         TaskCommand::Child(args) => return Err(become_command(args)),

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::session::Session;
 use sanderling_command::units;
@@ -30,10 +30,11 @@ use crate::lock::{self, LockWatch, TaskLock};
 use crate::predict::measure;
 use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
+use crate::run_record::RunRecord;
 use crate::running::{END_WITHIN, RunningTask, TaskEnvironment};
 use crate::seal::TaskKey;
 use crate::state_lock::StateLock;
-use crate::supervise::{Drivers, Followed, Lives, RunReport, Runner, Triggers};
+use crate::supervise::{Drivers, Followed, Lives, RunReport, RunTimes, Runner, Triggers};
 use crate::task_failure::TaskFailure;
 
 /// How long a runner may take to give its lock up after the task has ended. A backend answers two
@@ -49,27 +50,9 @@ const FURTHER_LOCK_WITHIN: Duration = Duration::from_millis(20);
 /// How long a task may take to install its handler before the runner prints that there is none.
 const HANDLES_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a caller of a run has to see and to record while no other runner can have the task.
-pub(crate) trait RunRecord: Send + Sync {
-    /// Returns the number of the task, which is in its environment.
-    fn number(&self) -> u32;
-
-    /// Returns how many tasks this process runs, this one among them.
-    fn at_once(&self) -> u32;
-
-    /// Returns whether the task has ended, so that it is not started.
-    fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>>;
-
-    /// Records how the task ended, as long as this runner has the lock: why it failed, if it did.
-    ///
-    /// # Errors
-    /// Nothing was recorded: another runner has taken the task, or its end is of no use any more.
-    fn record<'a>(
-        &'a self,
-        lock: &'a TaskLock,
-        failure: Option<Failure>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
-}
+/// How often `task restore` looks which generations there are, if a runner replaces each while it
+/// is read. Chosen, not measured.
+const LOOKS_MAX: usize = 5;
 
 /// `task run`.
 pub(crate) async fn run(session: Session, args: RunArgs) -> Result<(), Failure> {
@@ -134,12 +117,11 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     let generations = opened(&backend, &name, storage, false).await?;
     note_strange(&session, &backend).await?;
     let looked = generations.look().await?;
-    if looked.is_empty() {
+    if looked.is_empty() && Generations::numbers(&backend).await?.is_empty() {
         return Err(absent(&name, &backend));
     }
     let _lock = StateLock::take(&args.state)?;
-    let restored = newest(&session, &generations, &looked, &args.state).await?;
-    let manifest = restored.ok_or_else(|| absent(&name, &backend))?;
+    let manifest = newest(&session, &generations, looked, &args.state).await?;
     let report = RunReport {
         name,
         restored: Some(manifest.generation),
@@ -224,13 +206,11 @@ async fn run_in(
         let start = Start { session, generations, pace, state, criu, command, number };
         // From here on there may be a task to end, and a checkpoint to take for a notice.
         let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
-        let locks = record.map_or(1, RunRecord::at_once);
-        session.clean_up_within(notice.unwrap_or_default() + clean_up(locks));
+        let turns = record.map_or_else(Arc::default, RunRecord::turns);
+        session.clean_up_within(notice.unwrap_or_default() + clean_up(turns.tasks()));
         let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
         let drivers = drivers(state, pace, driver, restored.as_ref());
-        let takes_sigterm = pace.notice.on_notice;
-        let triggers = Triggers { notices, takes_sigterm, rates };
-        let (times, checkpoints) = (DumpTimes::default(), 0);
+        let triggers = Triggers { notices, takes_sigterm: pace.notice.on_notice, rates, turns };
         let mut runner = Runner {
             session,
             generations: generations.clone(),
@@ -238,9 +218,12 @@ async fn run_in(
             triggers,
             pace,
             looked,
-            times,
+            times: DumpTimes::default(),
+            times_in_turn: DumpTimes::default(),
+            run_record: record,
+            run: RunTimes::new(restored.is_some()),
             lives,
-            checkpoints,
+            checkpoints: 0,
             given_up: Vec::new(),
             notes_undriven_at: Some(Instant::now() + HANDLES_WITHIN),
             log: pace.record.clone().map(RunLog),
@@ -441,36 +424,57 @@ pub(crate) fn none_good(task: &str, first: &Failure) -> Failure {
     TaskFailure::NoGeneration.failure(Exit::Partial, cause).next(next)
 }
 
-/// Unpacks the newest generation that is good into a state directory. Each that is not is reported.
+/// Returns the failure of a reader that has found none: a runner has removed each meanwhile.
+pub(crate) fn replaced(task: &str) -> Failure {
+    let cause = format!("a runner of {task} has replaced each generation while it was read");
+    let next = "the same again, or with a longer --interval or a larger --keep of the runner";
+    Failure::new(Exit::Unavailable, FailureKind::TaskBusy, cause).next(next)
+}
+
+/// Unpacks the newest generation that is good into a state directory; returns its manifest. Each
+/// that is not is reported. A runner at work may replace generations while they are read: those
+/// that it has removed are left out, and if none that is left is good, it looks again.
 ///
 /// # Errors
-/// There are generations and none is good.
+/// There are generations and none is good, or each was replaced; there are none any more.
 async fn newest(
     session: &Session,
     generations: &Generations,
-    looked: &[CheckedGeneration],
+    mut looked: Vec<CheckedGeneration>,
     state: &Path,
-) -> Result<Option<CheckpointManifest>, Failure> {
-    let mut refused: Option<Failure> = None;
-    for (number, manifest) in looked {
-        let restored = match manifest {
-            Ok(manifest) => generations.restore(manifest, state).await.map(|()| manifest.clone()),
-            Err(failure) => Err(failure.clone()),
-        };
-        match restored {
-            Ok(manifest) => {
-                session.output.note(format_args!("restored generation {number}"));
-                return Ok(Some(manifest));
+) -> Result<CheckpointManifest, Failure> {
+    let (task, backend) = (&generations.task, &generations.backend);
+    for _ in 0..LOOKS_MAX {
+        let mut refused: Option<Failure> = None;
+        for (number, manifest) in &looked {
+            let restored = match manifest {
+                Ok(manifest) => {
+                    generations.restore(manifest, state).await.map(|()| manifest.clone())
+                }
+                Err(failure) => Err(failure.clone()),
+            };
+            match restored {
+                Ok(manifest) => {
+                    session.output.note(format_args!("restored generation {number}"));
+                    return Ok(manifest);
+                }
+                Err(failure) if is_of_generation(&failure) => {
+                    if Generations::numbers(backend).await?.contains(number) {
+                        session.output.note(&failure.cause);
+                        refused.get_or_insert(failure);
+                    }
+                }
+                Err(failure) => return Err(failure),
             }
-            Err(failure) if is_of_generation(&failure) => {
-                session.output.note(&failure.cause);
-                refused.get_or_insert(failure);
-            }
-            Err(failure) => return Err(failure),
         }
+        let there = Generations::numbers(backend).await?;
+        if looked.iter().map(|(number, _)| number).eq(&there) {
+            let first = refused.map(|first| none_good(task, &first));
+            return Err(first.unwrap_or_else(|| absent(task, backend)));
+        }
+        looked = generations.look().await?;
     }
-    let Some(first) = refused else { return Ok(None) };
-    Err(none_good(&generations.task, &first))
+    Err(replaced(task))
 }
 
 /// Refuses a state directory that has the checkpoints or their key, or lies among the checkpoints:

@@ -1,10 +1,13 @@
 //! The runner of a task that runs: when checkpoints are taken, and how it ends.
 
+mod event;
+mod under_way;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
-use std::sync::OnceLock;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,13 +16,12 @@ use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
     AgedIntervals, CheckpointManifest, DriverRecord, DumpRates, DumpTimes, NoticeChoice,
-    StoragePrices, UnderWayChoice,
 };
 use sanderling_core::preemption::Model;
-use sanderling_protocol::{Instant as WallInstant, Millis};
+use sanderling_protocol::{Instant as SteadyInstant, Instant as WallInstant, Millis};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
@@ -27,20 +29,28 @@ use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, DirectoryState, TaskHandle};
 use crate::driver_args::DriverArg;
 use crate::dump_policy::DumpPolicy;
+use crate::dump_turns::{Turn, TurnQueue};
 use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
 use crate::hook::{Hook, handles_usr1};
-use crate::lock::TaskLock;
+use crate::lock::{TaskLock, steady_now};
 use crate::machine_notices::MachineNotice;
 use crate::run_log::{CheckpointLine, RunLog};
+use crate::run_record::RunRecord;
 use crate::running::{END_WITHIN, RunningTask, TAKEN_END_WITHIN};
 use crate::state::left_in;
 use crate::task_failure::TaskFailure;
+
+use event::{RunnerEvent, TakenCheckpoint};
+use under_way::{DumpExpectation, UnderWay, interrupted};
 
 /// Pause before a task that does not handle the signal yet is looked at again.
 const NOT_YET: Duration = Duration::from_millis(200);
 
 /// How long a removal of old generations may hold the next checkpoint up.
 const COLLECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// The same of the record of the work that a generation has: the next one has it, too.
+const RECORD_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long after a signal to its task the same signal comes to the runner, at most.
 const SIGNALS_WITHIN: Duration = Duration::from_millis(500);
@@ -73,6 +83,8 @@ pub(crate) struct Triggers {
     pub(crate) takes_sigterm: bool,
     /// What is expected of a dump before one was measured.
     pub(crate) rates: Option<DumpRates>,
+    /// The turns of last dumps, which all runners of this process share.
+    pub(crate) turns: Arc<TurnQueue>,
 }
 
 /// A task that runs, with what its checkpoints need.
@@ -84,6 +96,11 @@ pub(crate) struct Runner<'a> {
     pub(crate) pace: &'a PaceArgs,
     pub(crate) looked: Vec<CheckedGeneration>,
     pub(crate) times: DumpTimes,
+    /// The same of each dump from its turn on.
+    pub(crate) times_in_turn: DumpTimes,
+    /// What records the work of stored generations.
+    pub(crate) run_record: Option<&'a dyn RunRecord>,
+    pub(crate) run: RunTimes,
     /// How machines end, if that is known better than by a mean.
     pub(crate) lives: Option<Lives>,
     pub(crate) checkpoints: u64,
@@ -95,6 +112,23 @@ pub(crate) struct Runner<'a> {
     pub(crate) log: Option<RunLog>,
     /// What it has printed that it left out of checkpoints.
     pub(crate) left_out: BTreeSet<PathBuf>,
+}
+
+/// When the command of a run has worked, by [`steady_now`].
+pub(crate) struct RunTimes {
+    /// When it started, or went on after a restore.
+    began: SteadyInstant,
+    /// Since when it works without a checkpoint.
+    unsaved_since: SteadyInstant,
+    is_restored: bool,
+}
+
+impl RunTimes {
+    /// Returns those of a command that has started now.
+    pub(crate) fn new(is_restored: bool) -> Self {
+        let now = steady_now();
+        Self { began: now, unsaved_since: now, is_restored }
+    }
 }
 
 /// How machines end, and the intervals that follow.
@@ -145,51 +179,6 @@ pub(crate) enum Followed {
     Stopped,
 }
 
-/// What became of a checkpoint; nothing if the task cannot give its state yet.
-type TakenCheckpoint = Result<Option<CheckpointManifest>, Failure>;
-
-/// What happened to a task that runs.
-enum RunnerEvent {
-    Ended(Result<TaskEnd, Failure>),
-    Interrupted,
-    LockLost,
-    /// The machine will be taken. If a dump was under way and went on, what became of it.
-    Notice(MachineNotice, Option<TakenCheckpoint>),
-    /// What became of the checkpoint that was begun for a notice; nothing if that was over before.
-    LastCheckpoint(MachineNotice, Option<TakenCheckpoint>),
-    Checkpoint(TakenCheckpoint),
-}
-
-/// What ends a wait for a dump.
-enum DumpWait {
-    Taken(TakenCheckpoint),
-    /// The time is over.
-    Late,
-    /// SIGTERM has come, where it is a notice.
-    Terminated,
-    /// The dump is of no use any more.
-    Useless(RunnerEvent),
-}
-
-/// How long the next dump takes, as far as that is known before.
-struct DumpExpectation {
-    measured: Option<Millis>,
-    rates: Option<DumpRates>,
-    assumed: Millis,
-    task: TaskHandle,
-}
-
-impl DumpExpectation {
-    fn takes(&self) -> Millis {
-        let free = StoragePrices { gigabyte_month: 0.0, thousand_requests: 0.0 };
-        match (self.measured, &self.rates) {
-            (Some(measured), _) => measured,
-            (None, Some(rates)) => rates.forecast(self.task.resident_bytes(), free).takes,
-            (None, None) => self.assumed,
-        }
-    }
-}
-
 /// When the backend was looked at before a dump. The task did not stand still then.
 struct PackLook {
     from: Instant,
@@ -205,95 +194,6 @@ impl PackLook {
             None => self.from - started,
         }
     }
-}
-
-/// A dump that was under way when a notice came, or that was begun for one.
-struct UnderWay<'a, F> {
-    session: &'a Session,
-    expected: DumpExpectation,
-    begun: Instant,
-    dump: Pin<&'a mut F>,
-    lock: &'a TaskLock,
-    task: &'a mut RunningTask,
-    takes_sigterm: bool,
-    /// What is left after a SIGTERM.
-    sigterm_within: Duration,
-}
-
-impl<F: Future<Output = TakenCheckpoint>> UnderWay<'_, F> {
-    /// Lets the dump go on as long as it may end in time.
-    async fn go_on(mut self, mut notice: MachineNotice) -> RunnerEvent {
-        loop {
-            let (left, elapsed) = (Millis::from(notice.left()), self.begun.elapsed().into());
-            let takes = self.expected.takes();
-            let choice = UnderWayChoice::of(takes, elapsed, left);
-            self.note(&notice, choice, Millis(takes.0.saturating_sub(elapsed.0)));
-            let UnderWayChoice::GoOn { within } = choice else {
-                return RunnerEvent::Notice(notice, None);
-            };
-            match self.wait(Duration::from_millis(within.0), notice.is_sigterm).await {
-                DumpWait::Taken(taken) => return RunnerEvent::Notice(notice, Some(taken)),
-                DumpWait::Terminated => notice = MachineNotice::of_sigterm(self.sigterm_within),
-                DumpWait::Useless(event) => return event,
-                DumpWait::Late if within == left => {
-                    self.session.output.note("the dump under way did not end in time");
-                    return RunnerEvent::Notice(notice, None);
-                }
-                DumpWait::Late => {}
-            }
-        }
-    }
-
-    /// Waits for a dump that was begun for a notice, for all the time that is left.
-    async fn last(mut self, notice: MachineNotice) -> RunnerEvent {
-        match self.wait(notice.left(), notice.is_sigterm).await {
-            DumpWait::Taken(taken) => RunnerEvent::LastCheckpoint(notice, Some(taken)),
-            DumpWait::Late => RunnerEvent::LastCheckpoint(notice, None),
-            // Less time may be left now.
-            DumpWait::Terminated => {
-                let notice = MachineNotice::of_sigterm(self.sigterm_within);
-                self.go_on(notice).await
-            }
-            DumpWait::Useless(event) => event,
-        }
-    }
-
-    /// Waits for the dump for so long, and for what ends the wait before. After SIGTERM the session
-    /// has ended, too.
-    async fn wait(&mut self, within: Duration, is_sigterm: bool) -> DumpWait {
-        tokio::select! {
-            biased;
-            // The dump of a task that has ended fails: its end counts.
-            end = self.task.wait() => DumpWait::Useless(RunnerEvent::Ended(end)),
-            taken = &mut self.dump => DumpWait::Taken(taken),
-            is_notice = interrupted(self.session, self.takes_sigterm), if !is_sigterm => {
-                match is_notice {
-                    true => DumpWait::Terminated,
-                    false => DumpWait::Useless(RunnerEvent::Interrupted),
-                }
-            }
-            () = self.lock.lost.cancelled() => DumpWait::Useless(RunnerEvent::LockLost),
-            () = sleep(within) => DumpWait::Late,
-        }
-    }
-
-    fn note(&self, notice: &MachineNotice, choice: UnderWayChoice, rest: Millis) {
-        let rest = match rest {
-            Millis(0) => "is overdue".to_owned(),
-            rest => format!("takes {} more", units::millis(rest)),
-        };
-        let done = match choice {
-            UnderWayChoice::GoOn { .. } => "it goes on",
-            UnderWayChoice::BeginAgain | UnderWayChoice::GiveUp => "it is given up",
-        };
-        self.session.output.note(format_args!("{notice}, the dump under way {rest}: {done}"));
-    }
-}
-
-/// Waits until the session is interrupted; returns whether that was SIGTERM, where it is a notice.
-async fn interrupted(session: &Session, takes_sigterm: bool) -> bool {
-    session.ended.cancelled().await;
-    takes_sigterm && session.is_terminated()
 }
 
 impl Drivers {
@@ -363,6 +263,14 @@ impl Runner<'_> {
                     if self.settle_last(taken, lock, &mut task, &mut base).await? {
                         next = Instant::now() + self.interval();
                     }
+                    if notice.is_sigterm {
+                        task.end(END_WITHIN).await;
+                        return Ok(Followed::Stopped);
+                    }
+                }
+                RunnerEvent::Refused(notice, takes) => {
+                    self.note_none_begun(&notice, takes, base.as_ref());
+                    next = Instant::now() + self.interval();
                     if notice.is_sigterm {
                         task.end(END_WITHIN).await;
                         return Ok(Followed::Stopped);
@@ -476,6 +384,7 @@ impl Runner<'_> {
         let (_, closed) = mpsc::channel(1);
         let mut notices = std::mem::replace(&mut self.triggers.notices, closed);
         let takes_sigterm = self.triggers.takes_sigterm;
+        let turn = self.triggers.turns.turn();
         let (begun, is_last) = (OnceLock::new(), last.is_some());
         let event = {
             let mut checkpoint = pin!(async {
@@ -483,7 +392,7 @@ impl Runner<'_> {
                     sleep_until(next).await;
                 }
                 let _ = begun.set(Instant::now());
-                self.checkpoint(lock, handle, base).await
+                self.checkpoint(lock, handle, base, &turn).await
             });
             let noticed = async {
                 match notices.recv().await {
@@ -491,14 +400,13 @@ impl Runner<'_> {
                     None => std::future::pending().await,
                 }
             };
+            let sigterm = || RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None);
             let event = match last {
                 Some(notice) => RunnerEvent::Notice(notice, None),
                 None => tokio::select! {
                     biased;
                     is_notice = interrupted(session, takes_sigterm) => match is_notice {
-                        true => {
-                            RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None)
-                        }
+                        true => sigterm(),
                         false => RunnerEvent::Interrupted,
                     },
                     () = lock.lost.cancelled() => RunnerEvent::LockLost,
@@ -515,6 +423,7 @@ impl Runner<'_> {
                         expected,
                         begun,
                         dump: checkpoint,
+                        turn: &turn,
                         lock,
                         task,
                         takes_sigterm,
@@ -541,22 +450,32 @@ impl Runner<'_> {
     ) -> bool {
         let left = Millis::from(notice.left());
         let takes = self.expected(handle).takes();
-        let (output, head) = (self.session.output, notice.to_string());
-        let is_begun = NoticeChoice::of(takes, left) == NoticeChoice::Dump;
-        let takes = units::millis(takes);
-        if is_begun {
-            output.note(format_args!("{head}, a dump takes {takes}: it is taken now"));
-        } else {
-            let last = counting(base);
-            output.note(format_args!("{head}, a dump takes {takes}: none is begun, {last}"));
+        if NoticeChoice::of(takes, left) == NoticeChoice::KeepLast {
+            self.note_none_begun(notice, takes, base);
+            return false;
         }
-        is_begun
+        let takes = units::millis(takes);
+        self.session.output.note(format_args!("{notice}, a dump takes {takes}: it is taken now"));
+        true
+    }
+
+    fn note_none_begun(
+        &self,
+        notice: &MachineNotice,
+        takes: Millis,
+        base: Option<&CheckpointManifest>,
+    ) {
+        let (takes, last) = (units::millis(takes), counting(base));
+        let output = self.session.output;
+        output.note(format_args!("{notice}, a dump takes {takes}: none is begun, {last}"));
     }
 
     /// Returns what is known about how long the next dump takes.
     fn expected(&self, task: &TaskHandle) -> DumpExpectation {
         DumpExpectation {
             measured: self.times.slowest(),
+            in_turn: self.times_in_turn.slowest(),
+            unsaved_since: self.run.unsaved_since,
             rates: self.triggers.rates,
             assumed: self.times.expected(),
             task: task.clone(),
@@ -569,10 +488,12 @@ impl Runner<'_> {
         lock: &TaskLock,
         task: &TaskHandle,
         base: Option<&CheckpointManifest>,
+        turn: &Turn,
     ) -> TakenCheckpoint {
-        let started = Instant::now();
+        let (started, worked_until) = (Instant::now(), steady_now());
         let look = async {
             let from = Instant::now();
+            turn.come().await?;
             let packing = self.generations.packing(base).await?;
             Ok((packing, PackLook { from, until: Instant::now() }))
         };
@@ -590,22 +511,38 @@ impl Runner<'_> {
             let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
         }
         let (manifest, cost) = dumped?;
-        let took = started.elapsed();
+        turn.stored();
+        let elapsed = started.elapsed();
+        let took = elapsed.saturating_sub(turn.waited());
+        let in_turn = look.from.elapsed().saturating_sub(turn.waited());
         let stood = match &manifest.driver {
             DriverRecord::Criu(_) => cost.free_at.saturating_duration_since(look.until),
-            DriverRecord::Hook => look.stood(started, waited.then_some(took)),
+            DriverRecord::Hook => look.stood(started, waited.then_some(elapsed)),
         };
         if let Err(failure) = self.record(&manifest, &cost, stood, took) {
             self.session.output.note(format_args!("not recorded: {failure}"));
         }
         self.times.add(took.into(), base.is_none());
+        self.times_in_turn.add(in_turn.into(), base.is_none());
+        self.run.unsaved_since = worked_until;
         self.checkpoints += 1;
         self.looked.insert(0, (number, Ok(manifest.clone())));
+        self.note_taken(&manifest, took);
+        self.record_work(lock).await;
+        if self.pace.policy == DumpPolicy::Baseline {
+            self.given_up.clear();
+        } else {
+            self.collect(number, lock).await;
+        }
+        Ok(Some(manifest))
+    }
+
+    fn note_taken(&mut self, manifest: &CheckpointManifest, took: Duration) {
         let driver = match &manifest.driver {
             DriverRecord::Hook => "the hook".to_owned(),
             DriverRecord::Criu(record) => format!("CRIU {}", record.version),
         };
-        let next = self.interval();
+        let (number, next) = (manifest.generation, self.interval());
         self.session.output.note(format_args!(
             "generation {number}: {} of state, {} new, taken by {driver} in {}, next in {}",
             units::bytes(manifest.stream_bytes),
@@ -613,12 +550,21 @@ impl Runner<'_> {
             units::duration(took),
             units::duration(next),
         ));
-        if self.pace.policy == DumpPolicy::Baseline {
-            self.given_up.clear();
-            return Ok(Some(manifest));
+    }
+
+    /// Records the work that the newest generation has.
+    async fn record_work(&self, lock: &TaskLock) {
+        let Some(record) = self.run_record else { return };
+        let work = self.run.unsaved_since.since(self.run.began);
+        let recorded = record.stored(lock, self.run.is_restored, work);
+        if let Ok(Err(failure)) = timeout(RECORD_WITHIN, recorded).await {
+            self.session.output.note(format_args!("the work is not recorded: {failure}"));
         }
-        // What is old goes only now that the new generation stands. Generations that were given up
-        // go first: nothing else names their packs.
+    }
+
+    /// Removes what is old, only now that the new generation stands.
+    async fn collect(&mut self, number: u64, lock: &TaskLock) {
+        // Generations that were given up go first: nothing else names their packs.
         self.given_up.retain(|it| *it != number);
         self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
         let (found, keep) = (found(&self.looked), self.pace.keep as usize);
@@ -632,7 +578,6 @@ impl Runner<'_> {
             // store; what was removed so far need not be removed again.
             Err(_) => self.session.output.note("old generations stay: the backend is slow"),
         }
-        Ok(Some(manifest))
     }
 
     /// Prints once what the directory of a state has that is no part of it.

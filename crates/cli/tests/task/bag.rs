@@ -60,7 +60,7 @@ pub(crate) struct Line {
     number: u32,
     /// It had the state of a checkpoint, whose count may be zero.
     pub(crate) is_restored: bool,
-    at: f64,
+    pub(crate) at: f64,
 }
 
 impl Place {
@@ -120,6 +120,14 @@ impl Place {
     pub(crate) fn show(&self, options: &[&str]) -> (i32, Value) {
         let ran = run(self.task("bag").arg("--json").args(options));
         (ran.code, serde_json::from_str(&ran.stdout).unwrap_or(Value::Null))
+    }
+
+    /// Verifies all generations of a task.
+    pub(crate) fn verified(&self, number: u32) -> Ran {
+        let mut command = sanderling();
+        command.args(["task", "verify", "--name", &format!("bag.{number:06}")]);
+        command.args(["--backend", &self.backend, "--key"]);
+        run(command.arg(self.path("key")))
     }
 
     pub(crate) fn lines(&self) -> Vec<Line> {

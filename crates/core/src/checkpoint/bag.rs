@@ -1,5 +1,5 @@
 //! A bag of tasks with deadlines: which agent starts which task, when a machine on demand has to
-//! take over, and whether a task runs again that has failed.
+//! take over, whether a task runs again that has failed, and how far it is.
 //!
 //! After HADS (Teylo, Arantes, Sens and Drummond, "A Bag-of-Tasks Scheduler Tolerant to Temporal
 //! Failures in Clouds", 2018): a task runs on spot machines first, and on a machine on demand from
@@ -7,6 +7,7 @@
 //! each agent decides for itself from what all of them see, so agents come and go.
 
 use sanderling_protocol::{Instant, Millis};
+use serde::{Deserialize, Serialize};
 
 /// The market in which an agent's machine is paid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,50 @@ pub const fn runs_again(failures: u32, retries: u32) -> bool {
     failures <= retries
 }
 
+/// The record of how far a task is. The runner that has the task's lock writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TaskProgress {
+    /// Work that the newest checkpoint has.
+    pub worked: Millis,
+    /// How often the command failed.
+    pub failures: u32,
+}
+
+/// The progress of a task during one run, which has the task's lock.
+///
+/// What was recorded before the run is read once. So a record that is written again, because the
+/// answer to a write was lost, is the same, and nothing counts twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunProgress {
+    before: TaskProgress,
+    worked: Millis,
+}
+
+impl RunProgress {
+    /// Begins with what was recorded before the run.
+    #[must_use]
+    pub const fn new(before: TaskProgress) -> Self {
+        Self { before, worked: before.worked }
+    }
+
+    /// Returns the record after a checkpoint that has so much work of this run: from the start of
+    /// the command on, without the time of a restore. The work before that is in the checkpoint
+    /// only if the run began with a restored one.
+    #[must_use]
+    pub fn stored(&mut self, is_restored: bool, work: Millis) -> TaskProgress {
+        let before = if is_restored { self.before.worked.0 } else { 0 };
+        self.worked = Millis(before.saturating_add(work.0));
+        TaskProgress { worked: self.worked, ..self.before }
+    }
+
+    /// Returns the record after the command has failed.
+    #[must_use]
+    pub const fn failed(&self) -> TaskProgress {
+        let failures = self.before.failures.saturating_add(1);
+        TaskProgress { worked: self.worked, failures }
+    }
+}
+
 /// The evidence of a generation about the key that an agent has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEvidence {
@@ -188,6 +233,22 @@ mod tests {
         let again = |retries| (1..).take_while(|failures| runs_again(*failures, retries)).count();
         assert_eq!([0, 1, 3].map(again), [0, 1, 3]);
         assert!(!runs_again(u32::MAX, 0));
+    }
+
+    #[test]
+    fn record_of_a_run_that_is_written_again_counts_nothing_twice() {
+        let before = TaskProgress { worked: Millis(5000), failures: 1 };
+        let mut run = RunProgress::new(before);
+        let recorded = |worked, failures| TaskProgress { worked: Millis(worked), failures };
+        assert_eq!(run.failed(), recorded(5000, 2));
+        assert_eq!(run.stored(true, Millis(3000)), recorded(8000, 1));
+        assert_eq!(run.stored(true, Millis(4000)), recorded(9000, 1));
+        assert_eq!([run.failed(), run.failed()], [recorded(9000, 2); 2]);
+        // It began anew: what was recorded before is in no checkpoint of it.
+        assert_eq!(RunProgress::new(before).stored(false, Millis(10)), recorded(10, 1));
+        let most = TaskProgress { worked: Millis(u64::MAX), failures: u32::MAX };
+        assert_eq!(RunProgress::new(most).failed(), most);
+        assert_eq!(RunProgress::new(most).stored(true, Millis(1)), most);
     }
 
     #[test]

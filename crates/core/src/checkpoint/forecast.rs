@@ -154,7 +154,8 @@ impl UnderWayChoice {
     }
 }
 
-const fn with_margin(takes: Millis) -> u64 {
+/// Returns the time that has to be left for a dump that takes so long.
+pub(super) const fn with_margin(takes: Millis) -> u64 {
     takes.0.saturating_mul(MARGIN_PERCENT) / 100
 }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -13,20 +12,23 @@ use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
     BAG_ROUND, BackendAnswers, BagAgent, BagLooks, BagState, BagTask, KeyEvidence, LOOKS_PER_ROUND,
-    LockView, is_task_lost, next_task, runs_again,
+    LockView, RunProgress, TaskProgress, is_task_lost, next_task, runs_again,
 };
 use sanderling_protocol::{Instant as WallInstant, Millis};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, Progress};
+use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended};
 use super::{AgentArgs, MarketArg, absent, task_name};
 use crate::args::{RunArgs, StorageArgs, TaskName};
 use crate::backend::{TaskBackend, hex};
-use crate::generations::{Generations, key_evidence};
+use crate::dump_turns::TurnQueue;
+use crate::generations::key_evidence;
 use crate::lock::{LockWatch, TaskLock, steady_now};
-use crate::runner::{self, RunRecord};
+use crate::run_record::RunRecord;
+use crate::runner;
 use crate::seal::drawn;
 use crate::supervise::wall_clock;
 use crate::task_failure::TaskFailure;
@@ -42,14 +44,6 @@ const WRITE_EVERY: Duration = Duration::from_secs(5);
 /// bag: each costs some requests, and one that has begun has a generation.
 const KEY_LOOKS_MAX: usize = 8;
 
-/// A task that this agent runs.
-struct OwnRun {
-    since: Instant,
-    /// The work that it began with.
-    worked: Millis,
-    newest: Option<u64>,
-}
-
 /// An agent at work.
 struct Agent<'a> {
     args: &'a AgentArgs,
@@ -63,11 +57,11 @@ struct Agent<'a> {
     /// The locks of tasks that this agent does not run, and what it saw of them.
     watched: BTreeMap<u32, LockWatch>,
     looks: BagLooks,
-    running: BTreeMap<u32, OwnRun>,
-    /// How many that are, for the runs themselves.
-    at_once: Arc<AtomicU32>,
-    /// What other agents have written about progress.
-    progress: BTreeMap<u32, Progress>,
+    running: BTreeSet<u32>,
+    /// What their runs share: how many they are, and the turns of their last dumps.
+    turns: Arc<TurnQueue>,
+    /// How far tasks are, as their runs have recorded it.
+    progress: BTreeMap<u32, TaskProgress>,
     runs: JoinSet<(u32, Result<(), Failure>)>,
     /// Cancelled when the bag is gone, or the agent has to end: then its runs end.
     ended: CancellationToken,
@@ -112,8 +106,8 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         started: Instant::now(),
         watched: BTreeMap::new(),
         looks: BagLooks::default(),
-        running: BTreeMap::new(),
-        at_once: Arc::default(),
+        running: BTreeSet::new(),
+        turns: Arc::default(),
         progress: BTreeMap::new(),
         runs: JoinSet::new(),
         ended: session.ended.child_token(),
@@ -180,7 +174,6 @@ impl Agent<'_> {
             self.was_there = Some(Instant::now());
             self.answered();
         }
-        self.note_progress().await?;
         self.write_down().await?;
         let ended: BTreeSet<u32> = self.store.ended(self.bag.tasks).await?.into_iter().collect();
         self.answered();
@@ -213,14 +206,11 @@ impl Agent<'_> {
             let Some(at) = next_task(wall_clock(), &self.own(), &tasks) else { break };
             looks -= 1;
             let number = numbers[at];
-            let started = match self.is_free(number).await {
-                Ok(true) => self.start(number).await,
-                Ok(false) => Ok(()),
-                Err(failure) => Err(failure),
-            };
-            if let Err(failure) = started {
+            match self.is_free(number).await {
+                Ok(true) => self.start(number),
+                Ok(false) => {}
                 // The others have their turn in the next round.
-                return self.pass_over(number, &failure).await;
+                Err(failure) => return self.pass_over(number, &failure).await,
             }
         }
         Ok(())
@@ -264,7 +254,7 @@ impl Agent<'_> {
 
     /// Returns a task as far as this agent has seen it. One that was not looked at may be free.
     fn seen(&self, number: u32) -> BagTask {
-        let state = match self.running.contains_key(&number) {
+        let state = match self.running.contains(&number) {
             true => BagState::Running,
             false => self.looks.state(number, self.age()),
         };
@@ -282,7 +272,9 @@ impl Agent<'_> {
         let task = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
         let watch = self.watched.entry(number).or_insert_with(LockWatch::new);
         watch.take_over(self.answers);
-        let view = watch.look(&task, self.args.storage.lock_age.0).await?;
+        let looked = watch.look(&task, self.args.storage.lock_age.0).await;
+        // The next look takes over what this agent has: it must not forget the failure.
+        let view = looked.inspect_err(|_| self.answers.failed())?;
         self.answered();
         let state = if view == LockView::Free { BagState::Free } else { BagState::Running };
         self.leave(number, state);
@@ -294,9 +286,8 @@ impl Agent<'_> {
         self.started.elapsed().into()
     }
 
-    async fn start(&mut self, number: u32) -> Result<(), Failure> {
+    fn start(&mut self, number: u32) {
         let name = task_name(&self.args.bag.0, number);
-        let newest = self.newest(number).await?;
         let command = self.bag.command.iter().map(OsString::from).collect();
         let args = RunArgs {
             name: Some(TaskName(name)),
@@ -320,58 +311,26 @@ impl Agent<'_> {
             retries: self.args.retries,
             agent: self.id.clone(),
             market: self.args.market,
-            at_once: Arc::clone(&self.at_once),
+            turns: Arc::clone(&self.turns),
+            progress: Mutex::default(),
         };
-        let worked = self.progress.get(&number).map_or(Millis(0), |it| it.worked);
-        self.running.insert(number, OwnRun { since: Instant::now(), worked, newest });
+        self.running.insert(number);
         self.count_runs();
         // What was seen of the lock counts: the age of a dead runner's lock passes once.
         let watch = self.watched.remove(&number).unwrap_or_else(LockWatch::new);
         self.runs.spawn(async move {
             (number, runner::run_recorded(session, args, watch, Some(&record)).await)
         });
-        Ok(())
     }
 
     /// Notes how many tasks run: the next one that begins allows for as many locks at the end.
     fn count_runs(&self) {
-        self.at_once.store(self.running.len() as u32, Ordering::Relaxed);
-    }
-
-    /// Returns the number of a task's newest checkpoint.
-    async fn newest(&self, number: u32) -> Result<Option<u64>, Failure> {
-        let task = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
-        Ok(Generations::numbers(&task).await?.first().copied())
-    }
-
-    /// Writes down which work the newest checkpoints of this agent's tasks have.
-    async fn note_progress(&mut self) -> Result<(), Failure> {
-        for number in self.running.keys().copied().collect::<Vec<_>>() {
-            let newest = self.newest(number).await?;
-            self.answered();
-            let Some(running) = self.running.get_mut(&number) else { continue };
-            let before = std::mem::replace(&mut running.newest, newest);
-            if newest <= before {
-                continue;
-            }
-            let worked = Millis(running.worked.0 + Millis::from(running.since.elapsed()).0);
-            // Another bag may have the name by now.
-            if !self.store.has(&self.bag).await? {
-                continue;
-            }
-            let changed = self.store.change_progress(number, |progress| {
-                progress.worked = worked;
-                true
-            });
-            changed.await?;
-            self.answered();
-        }
-        Ok(())
+        self.turns.run(self.running.len() as u32);
     }
 
     /// Writes this agent down, if its tasks are others now, or after some time.
     async fn write_down(&mut self) -> Result<(), Failure> {
-        let running: Vec<u32> = self.running.keys().copied().collect();
+        let running: Vec<u32> = self.running.iter().copied().collect();
         let is_written =
             |(at, tasks): &(Instant, Vec<u32>)| at.elapsed() < WRITE_EVERY && *tasks == running;
         if self.written.as_ref().is_some_and(is_written) {
@@ -435,7 +394,9 @@ struct EndRecord {
     retries: u32,
     agent: String,
     market: MarketArg,
-    at_once: Arc<AtomicU32>,
+    turns: Arc<TurnQueue>,
+    /// How far the task was before this run, and is now; nothing before that was read.
+    progress: Mutex<Option<RunProgress>>,
 }
 
 impl RunRecord for EndRecord {
@@ -443,8 +404,8 @@ impl RunRecord for EndRecord {
         self.number
     }
 
-    fn at_once(&self) -> u32 {
-        self.at_once.load(Ordering::Relaxed)
+    fn turns(&self) -> Arc<TurnQueue> {
+        Arc::clone(&self.turns)
     }
 
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>> {
@@ -453,6 +414,24 @@ impl RunRecord for EndRecord {
                 return Err(self.store.removed());
             }
             self.store.has_ended(self.number).await
+        })
+    }
+
+    fn stored<'a>(
+        &'a self,
+        lock: &'a TaskLock,
+        is_restored: bool,
+        work: Millis,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let mut held = self.progress.lock().await;
+            let progress = self.run_progress(&mut held).await?.stored(is_restored, work);
+            // Another bag may have the name by now. The lock is looked at last of all, as this
+            // process may have been stopped for long before.
+            if self.store.has(&self.bag).await? && lock.may_remove().await? {
+                self.store.put_progress(self.number, progress).await?;
+            }
+            Ok(())
         })
     }
 
@@ -486,6 +465,27 @@ impl RunRecord for EndRecord {
 }
 
 impl EndRecord {
+    /// Returns how far the task is. What was recorded before this run is read once: what the run
+    /// writes itself would count twice. A record that is damaged counts as none.
+    ///
+    /// # Errors
+    /// The backend cannot be read.
+    async fn run_progress<'a>(
+        &self,
+        held: &'a mut Option<RunProgress>,
+    ) -> Result<&'a mut RunProgress, Failure> {
+        let progress = match *held {
+            Some(progress) => progress,
+            None => match self.store.progress(self.number).await {
+                Err(failure) if TaskFailure::BagDamaged.is(&failure) => {
+                    RunProgress::new(TaskProgress::default())
+                }
+                before => RunProgress::new(before?),
+            },
+        };
+        Ok(held.insert(progress))
+    }
+
     /// Returns whether the task has failed, as none of its generations can be restored. While the
     /// key may be the wrong one, or nothing can be read, it has not.
     async fn is_lost(&self) -> bool {
@@ -534,12 +534,10 @@ impl EndRecord {
             return Err(TaskFailure::Taken.failure(Exit::Failure, cause));
         }
         if failure.is_some() {
-            let is_repeated = self.store.change_progress(self.number, |progress| {
-                progress.failures += 1;
-                runs_again(progress.failures, self.retries)
-            });
-            if is_repeated.await? {
-                return Ok(true);
+            let mut held = self.progress.lock().await;
+            let progress = self.run_progress(&mut held).await?.failed();
+            if runs_again(progress.failures, self.retries) {
+                return self.store.put_progress(self.number, progress).await.map(|()| true);
             }
         }
         let failed = failure.map(|failure| failure.cause.clone());

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sanderling_command::failure::{Exit, Failure};
+use sanderling_core::checkpoint::TaskProgress;
 use sanderling_protocol::{Instant, Millis};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::sync::Mutex;
 
 use super::MarketArg;
 use crate::backend::{TaskBackend, number_of};
@@ -36,15 +35,6 @@ pub(super) struct BagRecord {
     pub(super) memory_bytes: u64,
     /// When all have to be done.
     pub(super) deadline: Instant,
-}
-
-/// How far a task is; its newest runner writes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Progress {
-    /// Work that the newest checkpoint has.
-    pub(super) worked: Millis,
-    /// How often its command failed.
-    pub(super) failures: u32,
 }
 
 /// How a task ended. The first one that is written counts.
@@ -137,15 +127,12 @@ const DIRECTORIES: [&str; 3] = ["ended", "progress", "agents"];
 #[derive(Debug, Clone)]
 pub(super) struct BagStore {
     backend: TaskBackend,
-    /// Held while progress is read and written again: one of two such writes would be lost.
-    progress_lock: Arc<Mutex<()>>,
 }
 
 impl BagStore {
     /// Returns the place of a bag in a backend.
     pub(super) fn of(backend: &TaskBackend, bag: &str) -> Result<Self, Failure> {
-        let backend = backend.of_task(&format!("@{bag}"))?;
-        Ok(Self { backend, progress_lock: Arc::default() })
+        Ok(Self { backend: backend.of_task(&format!("@{bag}"))? })
     }
 
     /// Returns the bag's record, if there is such a bag.
@@ -211,7 +198,10 @@ impl BagStore {
     }
 
     /// Returns how far a task is.
-    pub(super) async fn progress(&self, number: u32) -> Result<Progress, Failure> {
+    ///
+    /// # Errors
+    /// [`TaskFailure::BagDamaged`]: the record is of no use. The backend cannot be read.
+    pub(super) async fn progress(&self, number: u32) -> Result<TaskProgress, Failure> {
         Ok(self.get_of("progress", &digits(number)).await?.unwrap_or_default())
     }
 
@@ -228,7 +218,7 @@ impl BagStore {
         tasks: u32,
         without: &BTreeSet<u32>,
         mut each: impl FnMut(Result<(), &Failure>),
-    ) -> Result<BTreeMap<u32, Progress>, Failure> {
+    ) -> Result<BTreeMap<u32, TaskProgress>, Failure> {
         let mut found = BTreeMap::new();
         let begun = self.begun(tasks).await?;
         for number in begun.into_iter().filter(|number| !without.contains(number)) {
@@ -244,23 +234,13 @@ impl BagStore {
         Ok(found)
     }
 
-    /// Changes how far a task is; a record that is damaged counts as none. Writes nothing, and
-    /// returns false, if `change` does.
-    pub(super) async fn change_progress(
+    /// Writes how far a task is. Only for the holder of its lock.
+    pub(super) async fn put_progress(
         &self,
         number: u32,
-        change: impl FnOnce(&mut Progress) -> bool,
-    ) -> Result<bool, Failure> {
-        let _alone = self.progress_lock.lock().await;
-        let mut progress = match self.progress(number).await {
-            Err(failure) if TaskFailure::BagDamaged.is(&failure) => Progress::default(),
-            progress => progress?,
-        };
-        let is_written = change(&mut progress);
-        if is_written {
-            self.backend.replace(&named("progress", number), encoded(&progress)).await?;
-        }
-        Ok(is_written)
+        progress: TaskProgress,
+    ) -> Result<(), Failure> {
+        self.backend.replace(&named("progress", number), encoded(&progress)).await
     }
 
     /// Returns which of so many tasks have ended.

@@ -1,0 +1,117 @@
+//! Agents with several tasks whose machine gets a notice.
+
+use std::path::PathBuf;
+
+use crate::bag::{Place, has_checkpoint, signal};
+use crate::cluster::tasks::library;
+use crate::cluster::{SOON, run, until};
+use rustix::process::Signal;
+
+/// Handles its signal as soon as there is a file `go` with its number in the place that its first
+/// argument names. It writes 2 MiB that cannot be compressed then, and takes as many seconds for it
+/// as its second argument.
+const WRITER: &str = r#"
+import os, signal, sys, time
+state, number = os.environ["SANDERLING_TASK_STATE"], os.environ["SANDERLING_TASK_NUMBER"]
+place, pace = sys.argv[1], float(sys.argv[2])
+
+def named(word):
+    return os.path.join(place, f"{word}.{number}")
+
+def save(*_):
+    time.sleep(pace)
+    with open(os.path.join(state, "bytes"), "wb") as file:
+        file.write(os.urandom(2 << 20))
+    open(os.path.join(state, "done"), "w").close()
+
+open(named("begun"), "w").close()
+while not os.path.exists(named("go")):
+    time.sleep(0.01)
+signal.signal(signal.SIGUSR1, save)
+open(named("ready"), "w").close()
+while True:
+    time.sleep(0.01)
+"#;
+
+/// Submits a bag with so many of these tasks.
+fn submit(place: &Place, count: u32, pace: &str) {
+    std::fs::write(place.path("writer.py"), WRITER).expect("written");
+    let mut command = place.task("submit");
+    command.args(["--count", &count.to_string(), "--time", "1h", "--deadline", "10h", "--"]);
+    command.arg("python3").arg(place.path("writer.py")).arg(place.path("")).arg(pace);
+    let submitted = run(&mut command);
+    assert_eq!(submitted.code, 0, "{submitted}");
+}
+
+fn until_there(place: &Place, name: &str, number: u32) {
+    until(name, SOON, || place.path(&format!("{name}.{number}")).exists().then_some(()));
+}
+
+fn go(place: &Place, number: u32) {
+    std::fs::write(place.path(&format!("go.{number}")), "").expect("written");
+}
+
+fn stored(place: &Place, number: u32) -> PathBuf {
+    place.path(&format!("backend/bag.{number:06}"))
+}
+
+/// Returns how many generations a task has.
+fn generations(place: &Place, number: u32) -> usize {
+    let found = std::fs::read_dir(stored(place, number).join("generations"));
+    let names = found.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    // What is not finished begins with a dot.
+    names.filter(|name| !name.as_encoded_bytes().starts_with(b".")).count()
+}
+
+/// Each dump takes two seconds while it is alone, as was measured, and ten while all are under way:
+/// longer than the notice.
+#[test]
+fn last_dumps_that_share_a_slow_backend_are_complete_as_far_as_they_fit() {
+    const TASKS: u32 = 5;
+    let mut place = Place::new();
+    let Some(library) = library(&place.path(""), include_str!("slow_writes.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    submit(&place, TASKS, "0");
+    let (condition, below) = (place.path("slow"), "/packs/".into());
+    place.variables =
+        vec![("LD_PRELOAD", library), ("SLOW_IF", condition.clone()), ("SLOW_BELOW", below)];
+    let flags = ["--at-once", "5", "--interval", "15s", "--on-notice", "--notice-deadline", "8s"];
+    let mut agent = place.agent("spot", &flags);
+    // The rates of the backend are measured before.
+    (1..=TASKS).for_each(|number| until_there(&place, "begun", number));
+    std::fs::write(condition, "").expect("written");
+    for number in 1..=TASKS {
+        go(&place, number);
+        until("its first dump", SOON, || (generations(&place, number) > 0).then_some(()));
+    }
+    let before: Vec<usize> = (1..=TASKS).map(|number| generations(&place, number)).collect();
+    signal(&agent, Signal::TERM);
+    agent.wait().expect("waited for");
+    let after: Vec<usize> = (1..=TASKS).map(|number| generations(&place, number)).collect();
+    let saved = before.iter().zip(&after).filter(|(before, after)| after > before).count();
+    assert!(saved >= 2, "{before:?} {after:?}");
+    for number in 1..=TASKS {
+        let verified = place.verified(number);
+        assert_eq!(verified.code, 0, "{verified}");
+    }
+}
+
+/// One after another they would take longer than the notice.
+#[test]
+fn tasks_write_their_states_at_once_at_a_notice() {
+    const TASKS: u32 = 4;
+    let place = Place::new();
+    submit(&place, TASKS, "4");
+    (1..=TASKS).for_each(|number| go(&place, number));
+    let flags = ["--at-once", "4", "--interval", "1h", "--on-notice", "--notice-deadline", "12s"];
+    let mut agent = place.agent("spot", &flags);
+    (1..=TASKS).for_each(|number| until_there(&place, "ready", number));
+    signal(&agent, Signal::TERM);
+    agent.wait().expect("waited for");
+    for number in 1..=TASKS {
+        assert!(has_checkpoint(&stored(&place, number)), "task {number}");
+        let verified = place.verified(number);
+        assert_eq!(verified.code, 0, "{verified}");
+    }
+}
