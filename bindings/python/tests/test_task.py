@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -47,7 +49,42 @@ def test_failed_save_is_no_checkpoint_and_the_program_goes_on(state, capsys):
     task.on_checkpoint(save)
     os.kill(os.getpid(), signal.SIGUSR1)
     assert not (state / "done").exists()
+    assert os.readlink(state / "done") == "failed"
     assert "no room" in capsys.readouterr().err
+
+
+FAILS_ONCE = '''
+import sys, time
+from sanderling import task
+
+saves = 0
+
+def save(directory):
+    global saves
+    saves += 1
+    if saves == 1:
+        raise OSError("no room")
+    (directory / "saves").write_text(str(saves))
+
+assert task.on_checkpoint(save)
+until = time.monotonic() + 50
+while saves < 3 and time.monotonic() < until:
+    time.sleep(0.01)
+sys.exit(0 if saves >= 3 else "the state was not requested again")
+'''
+
+
+def test_runner_requests_the_state_again_after_a_failed_save(tmp_path):
+    (tmp_path / "task.py").write_text(FAILS_ONCE)
+    command = [sys.executable, "-m", "sanderling", "task", "run", "--name", "t"]
+    command += ["--driver", "hook", "--interval", "100ms", "--hook-timeout", "1h"]
+    command += ["--key", str(tmp_path / "key"), "--backend", f"dir:{tmp_path / 'backend'}"]
+    command += ["--", sys.executable, str(tmp_path / "task.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "the task could not write its state" in ran.stderr
+    # The third one was requested, so that the second one is stored.
+    assert "generation 1: " in ran.stderr
 
 
 def test_restored_state_is_reported(monkeypatch):

@@ -36,6 +36,12 @@ elif what == "large":
     held = [os.urandom(1 << 20) for _ in range(256)]
 elif what == "larger":
     held = [os.urandom(1 << 20) for _ in range(640)]
+elif what == "unlinked":
+    held = open(os.path.join(here, "unlinked"), "wb")
+    os.unlink(held.name)
+    held.write(os.urandom(2 << 20))
+    held.flush()
+    os.fsync(held.fileno())
 log = open(os.path.join(here, "log"), "a")
 count = total = 0
 while not os.path.exists(os.path.join(here, "stop")):
@@ -487,6 +493,23 @@ fn what_cannot_be_dumped_is_refused_by_its_descriptor_and_the_task_goes_on() {
         drop(runner);
         assert_eq!(place.newest(), newest, "{what}");
     }
+}
+
+#[test]
+fn large_file_that_is_open_and_was_unlinked_is_refused_and_the_task_goes_on() {
+    let Some(place) = Place::new("large_file_that_is_open_and_was_unlinked") else { return };
+    let mut runner = place.start("unlinked", &[]);
+    // A checkpoint may have been taken before the file was opened.
+    until("CRIU refuses the file", SOON, || {
+        let log = place.text("runner.log");
+        assert!(!runner.has_ended(), "{log}");
+        let mut refusals = log.lines().filter(|line| line.contains("CRIU cannot dump the task"));
+        refusals.any(|line| line.contains("ghost file")).then_some(())
+    });
+    let (before, newest) = (place.numbers().len(), place.newest());
+    until("the task goes on", SOON, || (place.numbers().len() > before + 5).then_some(()));
+    assert!(!runner.has_ended(), "{}", place.text("runner.log"));
+    assert_eq!(place.newest(), newest);
 }
 
 #[test]

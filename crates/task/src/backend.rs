@@ -549,6 +549,8 @@ fn write_whole(path: &Path, bytes: &[u8], absent: bool) -> io::Result<bool> {
     written
 }
 
+/// Returns the names and lengths of what is in a directory. What cannot be looked at is an error: a
+/// list without the newest generation would let an older one be restored.
 fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -558,10 +560,14 @@ fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !unfinished::is_draft(&name)
-            && let Ok(metadata) = entry.metadata()
-        {
-            found.push((name, metadata.len()));
+        if unfinished::is_draft(&name) {
+            continue;
+        }
+        match entry.metadata() {
+            Ok(metadata) => found.push((name, metadata.len())),
+            // Another process has removed it since.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     found.sort();

@@ -1,11 +1,13 @@
 //! The generations of one task: dumps, reads and removals.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
@@ -24,7 +26,7 @@ use crate::dump_policy::DumpPolicy;
 use crate::generation_reader::{GenerationReader, PackSource};
 use crate::lock::TaskLock;
 use crate::pack_writer::{PackCost, PackWriter};
-use crate::reserved_memory::{PackMemory, RESERVED};
+use crate::reserved_memory::{PackMemory, RESERVED, ReservedMemory};
 use crate::seal::{SEALED_MANIFEST_BYTES_MAX, SealError, TaskKey};
 use crate::state::Unpacking;
 use crate::task_failure::TaskFailure;
@@ -36,6 +38,9 @@ const PACKS_WAITING_MAX: usize = 4;
 
 /// The same for the baseline, whose dumps go straight to the backend.
 const BASELINE_PACKS_WAITING_MAX: usize = 1;
+
+/// Bytes of a full pack (`PACK_BYTES` of `packing` in `core::checkpoint`).
+const FULL_PACK_BYTES: u64 = 32 << 20;
 
 /// Digits of the number in a manifest's name, at least.
 const DIGITS: usize = 10;
@@ -138,10 +143,10 @@ impl Generations {
             Err(failure) if TaskFailure::TooLong.is(&failure) => {
                 return Err(self.bad(number, failure.cause));
             }
-            // The directory was listed: it is this file that cannot be read.
-            Err(failure) if TaskFailure::LocalFile.is(&failure) => {
+            Err(failure) if leads_to_no_file(&failure) => {
                 return Err(self.bad(number, failure.cause));
             }
+            // The backend fails, or a limit of this process is reached: the manifest may be good.
             Err(failure) => return Err(failure),
         };
         let opened = self.key.open_manifest(&self.task, number, &sealed);
@@ -199,7 +204,9 @@ impl Generations {
         manifest: &CheckpointManifest,
         ranges: impl Iterator<Item = Range<u64>>,
     ) -> Arc<GenerationReader<TaskBackend>> {
-        let memory = PackMemory::reserve(&RESERVED, available_bytes);
+        let pack_bytes =
+            manifest.packs.iter().fold(0, |sum: u64, pack| sum.saturating_add(pack.bytes));
+        let memory = PackMemory::reserve(&RESERVED, available_bytes, pack_bytes);
         GenerationReader::new(self.backend.clone(), &self.key, manifest, ranges, memory)
     }
 
@@ -290,6 +297,8 @@ impl Generations {
             DumpPolicy::Sanderling => (PACKS_WAITING_MAX, self.compresses),
             DumpPolicy::Baseline => (BASELINE_PACKS_WAITING_MAX, false),
         };
+        // Until all are stored: one is being filled, one is being stored, and others wait.
+        let _memory = ReservedMemory::take(&RESERVED, (waiting as u64 + 2) * FULL_PACK_BYTES);
         let (sender, mut packs) = mpsc::channel(waiting);
         let mut writer = PackWriter::new(packing, self.key.clone(), compresses, sender)?;
         let reader = tokio::task::spawn_blocking(move || {
@@ -413,6 +422,15 @@ pub(crate) fn is_of_generation(failure: &Failure) -> bool {
         TaskFailure::DataLost,
     ];
     those.iter().any(|means| means.is(failure))
+}
+
+/// Returns whether a file cannot be read because of what has its name, and would not be later
+/// either: a link to itself, or a socket. Other errors may pass.
+fn leads_to_no_file(failure: &Failure) -> bool {
+    let source = failure.source.as_deref();
+    let error = source.and_then(|source| source.downcast_ref::<io::Error>());
+    let number = error.and_then(io::Error::raw_os_error);
+    [Errno::LOOP, Errno::NXIO].iter().any(|it| Some(it.raw_os_error()) == number)
 }
 
 /// Returns what generations show about the key with which they were looked at.

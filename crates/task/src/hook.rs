@@ -13,6 +13,10 @@ use tokio::time::{Instant, sleep};
 use crate::driver::{CheckpointDriver, DirectoryState, TaskHandle};
 use crate::state::DONE;
 
+/// Where the link `done` leads of a task that could not write its state. A link is there as a whole
+/// at once, and takes no block of a disk, which may be full.
+const FAILED: &str = "failed";
+
 /// The number of SIGUSR1 among the bits of `/proc/PID/status`.
 const USR1_BIT: u32 = 9;
 
@@ -20,8 +24,14 @@ const USR1_BIT: u32 = 9;
 pub(crate) struct Hook {
     state: PathBuf,
     within: Duration,
-    /// A signal was sent, and its state is not there yet.
+    /// A signal was sent, and the task has not answered it yet.
     is_due: AtomicBool,
+}
+
+/// What a task reports by `done`.
+enum HookAnswer {
+    Written,
+    Failed,
 }
 
 impl Hook {
@@ -29,7 +39,7 @@ impl Hook {
         Self { state: state.to_owned(), within, is_due: AtomicBool::new(false) }
     }
 
-    /// Sends the signal; returns whether it was sent.
+    /// Sends the signal, which is due from then on; returns whether it was sent.
     fn request(&self, pid: u32, done: &Path) -> Result<bool, Failure> {
         match std::fs::remove_file(done) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -39,7 +49,9 @@ impl Hook {
         }
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let sent = process.map(|process| kill_process(process, Signal::USR1));
-        Ok(matches!(sent, Some(Ok(()))))
+        let is_sent = matches!(sent, Some(Ok(())));
+        self.is_due.store(is_sent, Ordering::Release);
+        Ok(is_sent)
     }
 }
 
@@ -60,16 +72,28 @@ impl CheckpointDriver for Hook {
         let done = self.state.join(DONE);
         // A task that writes longer than it may, or whose checkpoint was given up, creates `done`
         // for the signal before. A second one would let it write again while its state is read.
-        let was_due = self.is_due.load(Ordering::Acquire);
-        if !was_due {
-            if !self.request(pid, &done)? {
-                return Ok(None);
-            }
-            self.is_due.store(true, Ordering::Release);
+        let mut was_due = self.is_due.load(Ordering::Acquire);
+        if !was_due && !self.request(pid, &done)? {
+            return Ok(None);
         }
         let until = Instant::now() + self.within;
         let process = RecordedProcess::of(pid);
-        while !done.exists() {
+        loop {
+            match answer(&done) {
+                Some(HookAnswer::Written) => break,
+                // That was the signal before: what the task lacked then may be there by now.
+                Some(HookAnswer::Failed) if was_due => {
+                    was_due = false;
+                    if !self.request(pid, &done)? {
+                        return Ok(None);
+                    }
+                }
+                Some(HookAnswer::Failed) => {
+                    self.is_due.store(false, Ordering::Release);
+                    return Err(failed(&done));
+                }
+                None => {}
+            }
             if !process.is_some_and(RecordedProcess::is_running) {
                 let cause = format!("the task has ended before it wrote {}", done.display());
                 return Err(Failure::new(Exit::Failure, FailureKind::HookEnded, cause));
@@ -86,6 +110,28 @@ impl CheckpointDriver for Hook {
         self.is_due.store(false, Ordering::Release);
         Ok(Some((DirectoryState(self.state.clone()), prepare.await?)))
     }
+}
+
+/// Returns what a task reports, if it has answered.
+fn answer(done: &Path) -> Option<HookAnswer> {
+    // The state may have a file `failed`, to which the link leads then.
+    match std::fs::read_link(done) {
+        Ok(to) if to == Path::new(FAILED) => Some(HookAnswer::Failed),
+        Ok(_) => done.exists().then_some(HookAnswer::Written),
+        // It is no link, or it was not there then.
+        Err(_) => is_no_link(done).then_some(HookAnswer::Written),
+    }
+}
+
+fn is_no_link(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| !found.is_symlink())
+}
+
+fn failed(done: &Path) -> Failure {
+    let done = done.display();
+    let cause = format!("the task could not write its state: {done} is a link to `{FAILED}`");
+    let next = "look at what the task has printed; the next checkpoint requests its state again";
+    Failure::new(Exit::Failure, FailureKind::HookTimeout, cause).next(next)
 }
 
 /// Returns whether a process handles SIGUSR1, which would end it otherwise.
@@ -115,6 +161,67 @@ mod tests {
         let captured = hook.capture(&task, async { Ok(()) }).await;
         assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookEnded);
         assert!(child.wait().unwrap().success());
+    }
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    async fn until(holds: impl Fn() -> bool) {
+        let waited = async {
+            while !holds() {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, waited).await.expect("it holds in time");
+    }
+
+    /// Fails at the first signal, as soon as there is a file `go`, and succeeds then.
+    const FAILS_ONCE: &str = r#"
+n=0
+fails() {
+    while [ -d "$0" ] && [ ! -e "$0/go" ]; do sleep 0.01; done
+    ln -s failed "$0/done"
+}
+trap 'n=$((n + 1)); if [ $n = 1 ]; then fails; else touch "$0/done"; fi' USR1
+while [ -d "$0" ]; do sleep 0.01; done
+"#;
+
+    #[tokio::test]
+    async fn signal_is_sent_again_at_once_after_an_earlier_one_has_failed() {
+        let place = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        let mut child = command.args(["-c", FAILS_ONCE]).arg(place.path()).spawn().unwrap();
+        until(|| handles_usr1(child.id())).await;
+        let mut hook = Hook::new(place.path(), Duration::ZERO);
+        let task = TaskHandle { pid: child.id(), cell: None };
+        let captured = hook.capture(&task, async { Ok(()) }).await;
+        assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookTimeout);
+        std::fs::write(place.path().join("go"), "").unwrap();
+        until(|| place.path().join(DONE).is_symlink()).await;
+        hook.within = LIMIT;
+        let captured = hook.capture(&task, async { Ok(()) }).await;
+        assert!(captured.unwrap().is_some());
+        assert!(!hook.is_due.load(Ordering::Acquire));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn link_to_failed_is_no_state_also_if_there_is_such_a_file() {
+        let place = tempfile::tempdir().unwrap();
+        let done = place.path().join(DONE);
+        assert!(answer(&done).is_none());
+        std::os::unix::fs::symlink(FAILED, &done).unwrap();
+        assert!(matches!(answer(&done), Some(HookAnswer::Failed)));
+        std::fs::write(place.path().join(FAILED), "").unwrap();
+        assert!(matches!(answer(&done), Some(HookAnswer::Failed)));
+        std::fs::remove_file(&done).unwrap();
+        std::os::unix::fs::symlink("state", &done).unwrap();
+        assert!(answer(&done).is_none());
+        std::fs::write(place.path().join("state"), "").unwrap();
+        assert!(matches!(answer(&done), Some(HookAnswer::Written)));
+        std::fs::remove_file(&done).unwrap();
+        std::fs::write(&done, "").unwrap();
+        assert!(matches!(answer(&done), Some(HookAnswer::Written)));
     }
 
     #[test]

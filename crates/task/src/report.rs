@@ -11,7 +11,7 @@ use crate::args::{GcArgs, LsArgs, PlaceArgs};
 use crate::backend::TaskBackend;
 use crate::generations::{Generations, distinct_packs, found, is_of_generation};
 use crate::lock::{LockWatch, TaskLock};
-use crate::runner::{absent, none_good, note_strange, opened};
+use crate::runner::{absent, none_good, note_strange, opened, replaced};
 use crate::task_failure::TaskFailure;
 
 /// A task as `task ls` shows it: what is known without its key.
@@ -95,9 +95,7 @@ pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Fa
     let kept = Generations::numbers(&backend).await?;
     rows.retain(|row| row.why.is_none() || kept.contains(&row.generation));
     if rows.is_empty() && !kept.is_empty() {
-        let cause = format!("a runner of {name} has replaced each generation while it was read");
-        let next = "the same again, or with a longer --interval or a larger --keep of the runner";
-        return Err(Failure::new(Exit::Unavailable, FailureKind::TaskBusy, cause).next(next));
+        return Err(replaced(name));
     }
     session.output.result(&serde_json::json!({ "generations": rows }), |writer| {
         let mut table = Table::new(&[

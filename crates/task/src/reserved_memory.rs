@@ -5,42 +5,58 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanderling_core::checkpoint::held_pack_bytes;
 
-/// Bytes of buffers that dumps of this process are about to make, and of packs that its reads may
-/// hold. Those of buffers that were made are not available any more, so that they do not count
-/// here. Those of packs count until the read ends, because packs come and go.
+/// Bytes of buffers that dumps of this process are about to make, of packs that its dumps may have
+/// on their way, and of packs that its reads may hold. Those of buffers that were made are not
+/// available any more, so that they do not count here. Those of packs count until the dump or the
+/// read ends, because packs come and go.
 pub(crate) static RESERVED: Mutex<u64> = Mutex::new(0);
+
+/// A number of bytes that is reserved until this is dropped.
+pub(crate) struct ReservedMemory {
+    reserved: &'static Mutex<u64>,
+    bytes: u64,
+}
 
 /// Memory for the packs that a read of a generation holds.
 pub(crate) struct PackMemory {
     /// Bytes of all packs that may be held.
     pub(crate) bytes: u64,
-    reserved: Option<&'static Mutex<u64>>,
+    _reserved: Option<ReservedMemory>,
+}
+
+impl ReservedMemory {
+    /// Reserves so many bytes, however many are available: a dump cannot do with fewer.
+    pub(crate) fn take(reserved: &'static Mutex<u64>, bytes: u64) -> Self {
+        *locked(reserved) += bytes;
+        Self { reserved, bytes }
+    }
 }
 
 impl PackMemory {
-    /// Reserves a part of what is available and not reserved.
+    /// Reserves a part of what is available and not reserved for a read of packs that have so many
+    /// bytes in all: it never holds more.
     pub(crate) fn reserve(
         reserved: &'static Mutex<u64>,
         available: impl FnOnce() -> Option<u64>,
+        pack_bytes: u64,
     ) -> Self {
         let mut before = locked(reserved);
         let bytes = held_pack_bytes(available(), *before);
-        *before += bytes;
-        Self { bytes, reserved: Some(reserved) }
+        let held = bytes.min(pack_bytes);
+        *before += held;
+        Self { bytes, _reserved: Some(ReservedMemory { reserved, bytes: held }) }
     }
 
     /// Returns so many bytes, which are reserved nowhere.
     #[cfg(test)]
     pub(crate) const fn of(bytes: u64) -> Self {
-        Self { bytes, reserved: None }
+        Self { bytes, _reserved: None }
     }
 }
 
-impl Drop for PackMemory {
+impl Drop for ReservedMemory {
     fn drop(&mut self) {
-        if let Some(reserved) = self.reserved {
-            *locked(reserved) -= self.bytes;
-        }
+        *locked(self.reserved) -= self.bytes;
     }
 }
 
@@ -55,16 +71,27 @@ mod tests {
 
     #[test]
     fn reads_share_the_memory_that_is_available_and_that_no_dump_has_reserved() {
-        const OF_A_DUMP: u64 = 1 << 30;
-        static SHARED: Mutex<u64> = Mutex::new(OF_A_DUMP);
-        let reserve = || PackMemory::reserve(&SHARED, || Some(3 << 30));
-        let first = reserve();
+        static SHARED: Mutex<u64> = Mutex::new(0);
+        let dump = ReservedMemory::take(&SHARED, 1 << 30);
+        let reserve = |pack_bytes| PackMemory::reserve(&SHARED, || Some(3 << 30), pack_bytes);
+        let first = reserve(u64::MAX);
         assert_eq!(first.bytes, 512 << 20);
-        let second = reserve();
+        let second = reserve(u64::MAX);
         assert_eq!(second.bytes, 384 << 20);
-        assert_eq!(*locked(&SHARED), OF_A_DUMP + first.bytes + second.bytes);
+        assert_eq!(*locked(&SHARED), (1 << 30) + first.bytes + second.bytes);
+        drop(dump);
         drop(first);
+        assert_eq!(*locked(&SHARED), second.bytes);
         drop(second);
-        assert_eq!(*locked(&SHARED), OF_A_DUMP);
+        assert_eq!(*locked(&SHARED), 0);
+    }
+
+    #[test]
+    fn read_of_small_packs_reserves_no_more_than_they_have() {
+        static SHARED: Mutex<u64> = Mutex::new(0);
+        let small = PackMemory::reserve(&SHARED, || Some(4 << 30), 1000);
+        assert_eq!((small.bytes, *locked(&SHARED)), (1 << 30, 1000));
+        drop(small);
+        assert_eq!(*locked(&SHARED), 0);
     }
 }

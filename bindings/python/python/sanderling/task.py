@@ -7,11 +7,13 @@
     task.on_checkpoint(lambda directory: model.save(directory / "model"))
 
 The runner requests the state by SIGUSR1. The function writes it into the state directory, and the
-file `done` there reports that it is complete. Without a runner nothing happens.
+file `done` there reports that it is complete. If the function raises, `done` is a link to `failed`.
+Without a runner nothing happens.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -23,6 +25,7 @@ from types import FrameType
 __all__ = ["is_restored", "on_checkpoint", "state_directory"]
 
 _DONE = "done"
+_FAILED = "failed"
 
 
 def state_directory() -> Path | None:
@@ -41,7 +44,8 @@ def on_checkpoint(function: Callable[[Path], object]) -> bool:
 
     Python calls it in the main thread, between two instructions. It writes the whole state, under
     any names but `done`. If it raises, the error is printed, there is no checkpoint, and the
-    program goes on. Call this from the main thread. Returns whether there is a runner.
+    program goes on: the runner calls it again for the next checkpoint. Call this from the main
+    thread. Returns whether there is a runner.
     """
     directory = state_directory()
     if directory is None:
@@ -54,15 +58,21 @@ def on_checkpoint(function: Callable[[Path], object]) -> bool:
         if is_saving:
             # A request that comes while the state is written is answered by that state.
             return
-        is_saving = True
+        is_saving, is_written = True, False
         try:
             function(directory)
             (directory / _DONE).touch()
+            is_written = True
         except Exception:
             print("sanderling: no checkpoint:", file=sys.stderr)
             traceback.print_exc()
         finally:
             is_saving = False
+        if not is_written:
+            # Last of all: the runner may request the state again at once. A link takes no block of
+            # a disk, which may be full. Where there are no links, the runner waits for its timeout.
+            with contextlib.suppress(OSError):
+                (directory / _DONE).symlink_to(_FAILED)
 
     signal.signal(signal.SIGUSR1, save)
     return True

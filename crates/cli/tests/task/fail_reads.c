@@ -1,17 +1,19 @@
 /* Lets each open of a file whose path contains FAIL_BELOW fail, as on a broken disk, while there is
- * a file FAIL_IF. */
+ * a file FAIL_IF; and each look at a file of a directory whose path contains FAIL_LOOK. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static int fails(const char *path) {
-    const char *below = getenv("FAIL_BELOW"), *condition = getenv("FAIL_IF");
+static int fails_by(const char *variable, const char *path) {
+    const char *below = getenv(variable), *condition = getenv("FAIL_IF");
     return below && condition && strstr(path, below) && access(condition, F_OK) == 0;
 }
 
@@ -25,9 +27,31 @@ int open64(const char *path, int flags, ...) {
         mode = va_arg(rest, mode_t);
         va_end(rest);
     }
-    if (fails(path)) {
+    if (fails_by("FAIL_BELOW", path)) {
         errno = EIO;
         return -1;
     }
     return next(path, flags, mode);
+}
+
+/* The standard library of Rust looks at the entries of a directory with it. */
+int statx(int directory, const char *restrict path, int flags, unsigned int mask,
+          struct statx *restrict found) {
+    static int (*next)(int, const char *, int, unsigned int, struct statx *);
+    if (!next)
+        next = (int (*)(int, const char *, int, unsigned int, struct statx *))dlsym(RTLD_NEXT,
+                                                                                  "statx");
+    if (directory >= 0 && path[0] != '/' && path[0] != '\0') {
+        char link[64], whole[8192];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+        ssize_t length = readlink(link, whole, 4096);
+        if (length > 0) {
+            snprintf(whole + length, sizeof whole - length, "/%s", path);
+            if (fails_by("FAIL_LOOK", whole)) {
+                errno = EIO;
+                return -1;
+            }
+        }
+    }
+    return next(directory, path, flags, mask, found);
 }

@@ -1,10 +1,12 @@
 //! Tasks whose runner is in haste, dies at once, or is watched while it works.
 
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
-use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
+use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root, library};
 use crate::cluster::{SOON, run, sanderling, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// Writes one number into two files, the second one much later, at each signal.
@@ -108,6 +110,81 @@ fn generations_of_a_runner_at_work_are_good_or_absent() {
         assert_eq!(verified.code, 0, "{verified}");
     }
     runner.kill();
+}
+
+/// A restore has looked which generations there are, and is stopped before it reads one. Meanwhile
+/// the runner replaces all of them.
+#[test]
+fn restore_before_which_a_runner_replaces_each_generation_looks_again() {
+    let directory = TempDir::new().expect("a directory");
+    let Some(library) = library(directory.path(), include_str!("stop.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let backend = directory.path().join("backend");
+    let place = TaskPlace::in_directory(&backend, 10_000);
+    let mut first = place.runner("first", &[], &["--keep", "1"]);
+    let before = place.until_after(0, &mut first);
+    first.kill();
+    let before = before.max(place.newest());
+    let packs = std::fs::read_dir(backend.join("count/packs")).expect("packs").flatten();
+    let old: Vec<PathBuf> = packs.map(|entry| entry.path()).collect();
+    assert!(!old.is_empty(), "the generation has a pack");
+    // What an earlier restore left is removed after the look, and before the read.
+    let (to, left) = (place.path("restored"), ".sanderling-restoring-left");
+    std::fs::create_dir(&to).expect("made");
+    std::fs::write(to.join(left), "").expect("written");
+    let mut restore = place.task("restore");
+    restore.arg("--json").arg("--state").arg(&to).env("LD_PRELOAD", library);
+    restore.env("STOP_AFTER", format!("/{left}")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let restore = StoppedRestore(Some(restore.spawn().expect("started")));
+    restore.until_stopped();
+    let mut second = place.runner("second", &[], &["--keep", "1"]);
+    place.until_after(before, &mut second);
+    until("the old packs are removed", SOON, || {
+        assert_eq!(second.ended(), None, "the runner ended: {}", second.log());
+        old.iter().all(|pack| !pack.exists()).then_some(())
+    });
+    second.kill();
+    let (code, printed, log) = restore.finish();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("is refused"), "a generation that was replaced is not bad: {log}");
+    let newest = place.newest();
+    let printed: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(printed["restored"], newest, "{printed}");
+    assert_eq!(place.restored().0, newest);
+}
+
+/// A restore that stops itself. It is killed when its test is over.
+struct StoppedRestore(Option<Child>);
+
+impl StoppedRestore {
+    fn until_stopped(&self) {
+        let stat = format!("/proc/{}/stat", self.0.as_ref().expect("it runs").id());
+        until("it is stopped", SOON, || {
+            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+            let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+            state.starts_with('T').then_some(())
+        });
+    }
+
+    /// Lets it go on, to its end. Returns its exit code, and what it printed to each output.
+    fn finish(mut self) -> (Option<i32>, String, String) {
+        let child = self.0.as_mut().expect("it runs");
+        kill_process(Pid::from_child(child), Signal::CONT).expect("it is there");
+        until("it ends", SOON, || child.try_wait().expect("our own child"));
+        let output = self.0.take().expect("it has ended").wait_with_output().expect("read");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+}
+
+impl Drop for StoppedRestore {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// The kernel takes the signal of the parent's death from a process that changes its user.

@@ -5,6 +5,8 @@ mod cluster;
 
 mod bag;
 mod bag_faults;
+mod bag_notices;
+mod bag_work;
 mod clocks;
 mod full;
 mod hasty;
@@ -17,4 +19,6 @@ mod runs;
 mod shared_state;
 mod sparse;
 mod state;
+mod stored_lengths;
 mod two_runners;
+mod unreadable;

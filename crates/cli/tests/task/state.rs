@@ -324,3 +324,39 @@ fn state_to_which_files_are_added_while_it_is_read_is_not_stored() {
     let (data, index) = (names("data"), names("index"));
     assert!(!index.is_empty() && index.is_subset(&data), "{index:?} of {data:?}");
 }
+
+/// As the guide has it. The first state cannot be written.
+const FAILING: &str = r#"
+n=0
+save() {
+    n=$((n + 1))
+    [ "$n" -gt 1 ] && echo "$n" > "$SANDERLING_TASK_STATE/n" && touch "$SANDERLING_TASK_STATE/done"
+}
+trap 'save || ln -s failed "$SANDERLING_TASK_STATE/done"' USR1
+while :; do sleep 0.01; done
+"#;
+
+/// The runner waits for no answer to the first signal when the notice comes.
+#[test]
+fn task_that_reports_a_failed_write_gets_the_next_signal_at_a_notice() {
+    let place = TempDir::new().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    let mut runner = Restless::task(place.path(), "run");
+    runner.args(["--driver", "hook", "--interval", "5s", "--hook-timeout", "1h"]);
+    runner.args(["--on-notice", "--notice-deadline", "50s", "--", "sh", "-c", FAILING]);
+    let log = fs::File::create(path("log")).expect("a log");
+    let runner = runner.stdout(Stdio::null()).stderr(log).spawn();
+    let mut runner = KilledRunner(runner.expect("started"));
+    let log = || fs::read_to_string(path("log")).expect("readable");
+    until("the failed write is printed", SOON, || {
+        log().contains("the task could not write its state").then_some(())
+    });
+    kill_process(Pid::from_child(&runner.0), Signal::TERM).expect("it runs");
+    let ended = until("the runner ends", SOON, || runner.0.try_wait().expect("our own child"));
+    assert_eq!(ended.code(), Some(130), "{}", log());
+    assert!(log().contains("notice from SIGTERM"), "{}", log());
+    let restored = run(Restless::task(place.path(), "restore").arg("--state").arg(path("to")));
+    assert_eq!(restored.code, 0, "{restored}");
+    let count = fs::read_to_string(path("to/n")).expect("restored");
+    assert!(count.trim().parse::<u32>().is_ok_and(|count| count >= 2), "{count}");
+}
