@@ -109,7 +109,7 @@ impl LocalNodes {
                 }
                 Ok(None) => ConnectionState::Absent { until: Instant::now() + ABSENT_FOR },
                 Err(error) => {
-                    tracing::debug!(%node, %error, "not reached on this machine");
+                    log_failure(node, &error);
                     ConnectionState::Absent { until: Instant::now() + BROKEN_FOR }
                 }
             });
@@ -232,8 +232,36 @@ impl LocalNodes {
     }
 
     fn went_wrong(&self, peer: &Arc<Peer>, error: &CallError) {
-        tracing::debug!(node = %peer.node, %error, "going on over TCP");
+        log_failure(peer.node, error);
         self.broke(peer);
+    }
+}
+
+/// Logs why calls to a node of this machine go on over TCP. That nodes end, and that tokens do not
+/// reach everything, is usual. A breach of the protocol is a fault that no caller would notice,
+/// because its calls succeed over TCP: it is logged as a warning.
+fn log_failure(node: NodeId, error: &CallError) {
+    if is_protocol_fault(error) {
+        tracing::warn!(
+            %node,
+            %error,
+            "the datanode of this machine and this client disagree on the protocol and use TCP: \
+             install one version of both, or report a bug"
+        );
+    } else {
+        tracing::debug!(%node, %error, "going on over TCP");
+    }
+}
+
+/// Returns whether an error shows that one side breaks the protocol of connections on one machine.
+const fn is_protocol_fault(error: &CallError) -> bool {
+    match error {
+        CallError::BadReply { .. } => true,
+        CallError::Refused(refusal) => matches!(
+            refusal,
+            Refusal::BadFrame { .. } | Refusal::BadRequest { .. } | Refusal::NoHello
+        ),
+        _ => false,
     }
 }
 

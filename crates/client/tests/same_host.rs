@@ -4,15 +4,25 @@
 
 mod cluster;
 
+use std::fmt::{Debug, Write as _};
+use std::io::IoSlice;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_datanode::{DatanodeOptions, LocalOptions};
+use sanderling_protocol::frame::encode_body;
+use sanderling_protocol::local::PACKET_BYTES_MAX;
 use sanderling_protocol::message::CreateMode;
-use sanderling_protocol::{NodeInfo, Path, Refusal};
+use sanderling_protocol::{Header, NodeInfo, Op, Path, Refusal};
+use sanderling_transport::local::PacketSocket;
 use tokio::time::{Instant, sleep};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Reads an object until that takes place in the datanode's memory.
 async fn wait_for_leases(client: &Client, object: &Path) {
@@ -128,6 +138,141 @@ async fn client_that_does_not_want_it_goes_by_tcp() {
     }
     let metrics = client.metrics();
     assert_eq!((metrics.same_host_read_bytes, metrics.same_host_written_bytes), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_use_tcp_while_staging_memory_is_used_up_and_reads_stay_in_place() {
+    let mut cluster = Cluster::start(0).await;
+    let local = Some(LocalOptions { staging_bytes_max: 0, ..LocalOptions::default() });
+    let dram_bytes = 64 << 20;
+    cluster.add_with(DatanodeOptions { dram_bytes, local, ..Default::default() }).await;
+    let client = cluster.client().await;
+    let first = path("/first");
+    client.put(&first, pattern(MIB, 1), &PutOptions::default()).await.unwrap();
+    wait_for_leases(&client, &first).await;
+    for seed in 2..6 {
+        let before = client.metrics();
+        let (object, bytes) = (path(&format!("/object-{seed}")), pattern(MIB, seed));
+        client.put(&object, bytes.clone(), &PutOptions::default()).await.unwrap();
+        assert_eq!(client.get(&object).await.unwrap(), bytes);
+        let after = client.metrics();
+        assert_eq!((after.same_host_written_bytes, after.retries), (0, 0), "{after:?}");
+        let read = after.same_host_read_bytes - before.same_host_read_bytes;
+        assert_eq!(read, MIB as u64, "the connection stays: only writes need the memory");
+    }
+}
+
+/// The warnings that this process has logged.
+static WARNINGS: Mutex<String> = Mutex::new(String::new());
+
+/// Keeps warnings.
+struct Warnings;
+
+/// Writes the fields of one event.
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut warnings = WARNINGS.lock().unwrap();
+        event.record(&mut Line(&mut warnings));
+        warnings.push('\n');
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Hands packets between a client and a datanode until one of them is gone, but answers each
+/// request for staging memory with `refusal` itself.
+fn relay(client: &PacketSocket, node: &PacketSocket, refusal: &Refusal) {
+    let mut packet = vec![0; PACKET_BYTES_MAX];
+    loop {
+        for (from, to) in [(client, node), (node, client)] {
+            if !matches!(from.wait(Duration::from_millis(1)), Ok(true)) {
+                continue;
+            }
+            let Ok(received) = from.receive_now(&mut packet) else { return };
+            let Some((bytes, file)) = received else { continue };
+            if bytes == 0 {
+                return;
+            }
+            let header = Header::decode(packet.first_chunk().unwrap()).unwrap();
+            let sent = if header.op == Op::Stage {
+                let (mut reply, body) = (header.reply(), encode_body(refusal));
+                (reply.status, reply.body_bytes) = (refusal.code(), body.len() as u32);
+                from.send(&[IoSlice::new(&reply.encode()), IoSlice::new(&body)], None)
+            } else {
+                let file = file.as_ref().map(AsFd::as_fd);
+                to.send(&[IoSlice::new(&packet[..bytes])], file)
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn breach_of_the_protocol_is_logged_and_the_bytes_go_over_tcp() {
+    tracing::subscriber::set_global_default(Warnings).unwrap();
+    let mut cluster = Cluster::start(0).await;
+    let sockets = tempfile::tempdir().unwrap();
+    let (socket, behind) = (sockets.path().join("a.sock"), sockets.path().join("b.sock"));
+    let local = Some(LocalOptions { socket: Some(socket.clone()), ..LocalOptions::default() });
+    let dram_bytes = 64 << 20;
+    cluster.add_with(DatanodeOptions { dram_bytes, local, ..Default::default() }).await;
+    std::fs::rename(&socket, &behind).unwrap();
+    let listener = PacketSocket::listen(&socket, 8).unwrap();
+    std::thread::spawn(move || {
+        // Until the process ends: clients may connect at any time.
+        while let Ok(is_there) = listener.wait(Duration::from_secs(1)) {
+            if !is_there {
+                continue;
+            }
+            let client = listener.accept().unwrap();
+            let node = PacketSocket::connect(&behind).unwrap();
+            let refusal = Refusal::BadRequest { why: "a test refuses this".to_owned() };
+            std::thread::spawn(move || relay(&client, &node, &refusal));
+        }
+    });
+    let client = cluster.client().await;
+    let first = path("/first");
+    client.put(&first, pattern(MIB, 1), &PutOptions::default()).await.unwrap();
+    wait_for_leases(&client, &first).await;
+    let replace = PutOptions { mode: CreateMode::Replace, ..PutOptions::default() };
+    let is_logged = || {
+        let warnings = WARNINGS.lock().unwrap();
+        let has = |words: &str| warnings.contains(words);
+        has("disagree on the protocol and use TCP") && has("a test refuses this")
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_logged() {
+        assert!(Instant::now() < deadline, "not logged: {:?}", WARNINGS.lock());
+        let (second, bytes) = (path("/second"), pattern(MIB, 2));
+        client.put(&second, bytes.clone(), &replace).await.unwrap();
+        assert_eq!(client.get(&second).await.unwrap(), bytes);
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(client.metrics().same_host_written_bytes, 0);
 }
 
 /// Flips a bit in the memory that a datanode of this process has for its blocks, where `bytes` are.

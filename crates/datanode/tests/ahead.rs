@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::harness::{Caller, Served, bytes, until_answer, write_header};
-use sanderling_datanode::DatanodeServer;
+use crate::harness::{Caller, Served, bytes, until, until_answer, write_header};
+use sanderling_datanode::{DatanodeOptions, DatanodeServer, LocalOptions};
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::local::{LocalEndpoint, PACKET_BYTES_MAX};
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, Refusal};
+use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, Refusal, version};
 use sanderling_transport::local::{PacketSocket, SharedMemory};
 
 /// Whole blocks that the arena of the harness holds.
@@ -27,14 +27,21 @@ struct Writer {
     memory: SharedMemory,
 }
 
+/// Connects a client of the same machine that names its version in `flags`, and greets.
+async fn greeted(server: &DatanodeServer, caller: &Caller, flags: u16) -> PacketSocket {
+    let endpoint = caller.call(Header::new(Op::LocalEndpoint, 0), &[]).await.unwrap();
+    let endpoint: Option<LocalEndpoint> = decode_body(&endpoint.body).unwrap();
+    let socket = PacketSocket::connect(Path::new(&endpoint.unwrap().socket)).unwrap();
+    let hello = Hello { role: Role::Client, cluster: None, node: Some(server.node()), token: None };
+    let mut header = Header::new(Op::Hello, 0);
+    header.flags = flags;
+    ask(&socket, header, &encode_body(&hello)).unwrap();
+    socket
+}
+
 impl Writer {
     async fn new(server: &DatanodeServer, caller: &Caller) -> Self {
-        let endpoint = caller.call(Header::new(Op::LocalEndpoint, 0), &[]).await.unwrap();
-        let endpoint: Option<LocalEndpoint> = decode_body(&endpoint.body).unwrap();
-        let socket = PacketSocket::connect(Path::new(&endpoint.unwrap().socket)).unwrap();
-        let hello =
-            Hello { role: Role::Client, cluster: None, node: Some(server.node()), token: None };
-        ask(&socket, Header::new(Op::Hello, 0), &encode_body(&hello)).unwrap();
+        let socket = greeted(server, caller, 0).await;
         let file = ask(&socket, Header::new(Op::Stage, 0), &[]).unwrap();
         let memory = SharedMemory::writable(file.unwrap(), u64::from(BLOCK_BYTES_MAX)).unwrap();
         Self { socket, memory }
@@ -254,5 +261,25 @@ async fn two_writers_do_not_meet_and_a_fence_between_takes_the_room_back() {
     assert!(refused.is_err(), "the block was fenced between the copy and the write");
     forget(&caller, 1..=2).await;
     until_empty(&caller).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_without_staging_memory_gets_a_refusal_that_its_version_has() {
+    let served = Served::start().await;
+    let one = LocalOptions { staging_bytes_max: BLOCK_BYTES_MAX.into(), ..LocalOptions::default() };
+    let options = DatanodeOptions { local: Some(one), ..served.options() };
+    let server = DatanodeServer::start(options).await.unwrap();
+    let caller = Caller::new(&server);
+    let stage = |socket: &PacketSocket| ask(socket, Header::new(Op::Stage, 0), &[]).map(drop);
+    let first = greeted(&server, &caller, version::local_flags()).await;
+    let second = greeted(&server, &caller, version::local_flags()).await;
+    let older = greeted(&server, &caller, 0).await;
+    assert_eq!(stage(&first), Ok(()));
+    assert!(matches!(stage(&second), Err(Refusal::RetryAfter { .. })), "it is used up");
+    assert!(matches!(stage(&older), Err(Refusal::BadRequest { .. })), "as the older client needs");
+    assert!(matches!(stage(&first), Err(Refusal::BadRequest { .. })), "it has it already");
+    drop(first);
+    until("the memory of a client that is gone", || stage(&second).is_ok()).await;
     server.stop().await;
 }

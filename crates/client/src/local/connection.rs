@@ -39,6 +39,10 @@ const STEP_BYTES: usize = 16 << 10;
 /// without overlap (0.71 to 0.89).
 const FILL_BYTES: usize = 128 << 10;
 
+/// The oldest version whose datanodes answer [`Refusal::RetryAfter`] while they have no staging
+/// memory. Older ones answer [`Refusal::BadRequest`].
+const NAMES_NO_MEMORY_MIN: u8 = 4;
+
 /// The identity of the caller.
 #[derive(Debug)]
 pub(super) struct LocalIdentity {
@@ -51,6 +55,8 @@ pub(super) struct LocalIdentity {
 pub(super) struct LocalConnection {
     line: Arc<LeaseSocket>,
     name: String,
+    /// The version that both sides use.
+    version: u8,
     next_lease: u64,
     staging: Option<SharedMemory>,
     /// The number of the next piece.
@@ -90,6 +96,7 @@ impl LocalConnection {
         let mut connection = Self {
             line: LeaseSocket::new(connected, returning),
             name,
+            version: version::MESSAGES_MIN,
             next_lease: 1,
             staging: None,
             next_piece: 1,
@@ -103,6 +110,7 @@ impl LocalConnection {
         let mut header = Header::new(Op::Hello, 0);
         header.flags = version::local_flags() | if has_arena { REQUESTS_ARENA } else { 0 };
         let answer = connection.exchange(header, deadline).await?;
+        connection.version = version::agreed_locally(answer.header.flags);
         let welcome: LocalGreetingReply = decode_body(connection.body_of(&answer))
             .map_err(|_| connection.bad_reply("the welcome"))?;
         if !has_arena {
@@ -185,7 +193,9 @@ impl LocalConnection {
         if self.staging.is_none() {
             self.body.clear();
             let answer = match self.exchange(Header::new(Op::Stage, 0), deadline).await {
-                Err(CallError::Refused(Refusal::BadRequest { .. })) => return Ok(None),
+                Err(CallError::Refused(refusal)) if is_without_memory(self.version, &refusal) => {
+                    return Ok(None);
+                }
                 answer => answer?,
             };
             let file = answer.file.ok_or_else(|| self.bad_reply("no memory"))?;
@@ -340,6 +350,16 @@ impl LocalConnection {
 
     fn bad_reply(&self, part: &'static str) -> CallError {
         CallError::BadReply { address: self.name.clone(), fault: ReplyFault::Local { part } }
+    }
+}
+
+/// Returns whether a datanode of this version refuses staging memory because it has none now: the
+/// bytes go over TCP, and the connection stays.
+const fn is_without_memory(version: u8, refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::RetryAfter { .. } => true,
+        Refusal::BadRequest { .. } => version < NAMES_NO_MEMORY_MIN,
+        _ => false,
     }
 }
 

@@ -15,7 +15,7 @@ use sanderling_protocol::local::{
     REQUESTS_ARENA, decode_returns,
 };
 use sanderling_protocol::message::Hello;
-use sanderling_protocol::{Header, NodeId, Op, Refusal, version};
+use sanderling_protocol::{Header, Millis, NodeId, Op, Refusal, version};
 use sanderling_transport::Pass;
 use sanderling_transport::local::{PacketSocket, SharedMemory};
 
@@ -39,6 +39,14 @@ const REFUSALS_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
 /// Time that a thread busy-polls for the next packet of a piece: the client is filling memory, and
 /// a core that went to sleep meanwhile would take as long to wake as the client to fill.
 const SPIN_MAX: Duration = Duration::from_micros(60);
+
+/// The oldest version whose clients use TCP after [`Refusal::RetryAfter`]. Older ones do so after
+/// [`Refusal::BadRequest`], and take any other refusal for a broken connection.
+const RETRIES_MEMORY_MIN: u8 = 4;
+
+/// Pause that is named to a client for which there is no memory. It uses TCP meanwhile. Memory is
+/// free again when another client ends, which takes seconds. Chosen, not measured.
+const NO_MEMORY_PAUSE: Millis = Millis(1000);
 
 /// A connection.
 pub(super) struct LocalSession {
@@ -190,7 +198,8 @@ impl LocalSession {
         answer.header.flags = version::local_flags();
         if header.flags & REQUESTS_ARENA != 0 {
             let file = arena.descriptor().expect("a node that cannot share has no endpoint");
-            answer.file = Some(file.try_clone_to_owned().map_err(|error| no_memory(&error))?);
+            let file = file.try_clone_to_owned();
+            answer.file = Some(file.map_err(|error| self.not_shared(&error))?);
         }
         Ok(answer)
     }
@@ -287,14 +296,15 @@ impl LocalSession {
         self.check_writer()?;
         let bytes = u64::from(BLOCK_BYTES_MAX);
         let local = &self.local;
-        let too_much = || Refusal::BadRequest { why: "no more staging memory".to_owned() };
         if self.staging.is_some() {
-            return Err(too_much());
+            let why = "the connection has its staging memory already: put the bytes there";
+            return Err(Refusal::BadRequest { why: why.to_owned() });
         }
         let taken = local.staging_bytes.fetch_add(bytes, Ordering::Relaxed);
         if taken + bytes > local.options.staging_bytes_max {
             local.staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(too_much());
+            let why = "other clients of this machine use all of the staging memory: use TCP";
+            return Err(self.no_memory(why.to_owned()));
         }
         match SharedMemory::create("sanderling-staging", BLOCK_BYTES_MAX as usize) {
             Ok((memory, file)) => {
@@ -307,9 +317,22 @@ impl LocalSession {
             }
             Err(error) => {
                 local.staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                Err(no_memory(&error))
+                Err(self.not_shared(&error))
             }
         }
+    }
+
+    /// Returns the refusal after which the client uses TCP, because there is no memory for it now.
+    fn no_memory(&self, why: String) -> Refusal {
+        if self.version < RETRIES_MEMORY_MIN {
+            return Refusal::BadRequest { why };
+        }
+        Refusal::RetryAfter { after: NO_MEMORY_PAUSE, why }
+    }
+
+    /// The same where the kernel gives no memory, or no descriptor of it.
+    fn not_shared(&self, error: &std::io::Error) -> Refusal {
+        self.no_memory(format!("the datanode cannot share memory: {error}: use TCP"))
     }
 
     /// Copies what the client has filled. The write that follows gets its errors.
@@ -385,8 +408,4 @@ fn refuse(refusal: &Refusal, tail: &mut Vec<u8>) -> LeaseReply {
     }
     tail.extend_from_slice(&body);
     LeaseReply::Refused { length: body.len() as u32 }
-}
-
-fn no_memory(error: &std::io::Error) -> Refusal {
-    Refusal::BadRequest { why: format!("memory cannot be shared: {error}") }
 }
