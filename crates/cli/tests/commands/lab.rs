@@ -42,6 +42,23 @@ impl Lab {
         std::fs::read_to_string(self.path().join("printed")).unwrap_or_default()
     }
 
+    /// Waits for the switch, the four nodes, and a run that has begun.
+    fn until_run_begins(&self) {
+        let (pid, logs) = (self.child.id(), self.path().join("logs"));
+        until("a run begins", QUICK_WITHIN, || {
+            (namespaces(pid).len() == 5 && logs.exists()).then_some(())
+        });
+    }
+
+    /// Interrupts it, and waits until it has ended.
+    fn interrupt(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        let child = &mut self.child;
+        let status = until("it ends", QUICK_WITHIN, || child.try_wait().expect("our child"));
+        assert_eq!(status.code(), Some(130), "{}", self.printed());
+    }
+
     /// Waits until it has ended well and returns its records.
     fn records(&mut self) -> Value {
         let child = &mut self.child;
@@ -65,6 +82,21 @@ fn namespaces(pid: u32) -> Vec<String> {
     let listed = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = listed.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with(&prefix)).collect()
+}
+
+/// Returns the processes that a process has started and that have not been waited for.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
+    let lists: Vec<String> = lists.flatten().collect();
+    let pids = lists.iter().flat_map(|pids| pids.split_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Returns whether a process has ended. One that was not waited for may still be listed.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('Z'))
 }
 
 /// Returns whether this test may make namespaces; prints where it may not.
@@ -111,18 +143,32 @@ fn interrupted_lab_leaves_no_namespaces() {
         return;
     }
     let mut lab = Lab::start(&["write", "--policy", "sanderling"]);
-    let pid = lab.child.id();
-    // The switch, the four nodes, and a run that has begun.
-    let logs = lab.path().join("logs");
-    until("a run begins", QUICK_WITHIN, || {
-        (namespaces(pid).len() == 5 && logs.exists()).then_some(())
+    lab.until_run_begins();
+    lab.interrupt();
+    assert_eq!(namespaces(lab.child.id()), Vec::<String>::new());
+}
+
+#[test]
+fn servers_of_a_killed_lab_end_and_the_next_lab_removes_its_namespaces() {
+    if !may_make_namespaces() {
+        return;
+    }
+    let words = ["write", "--policy", "sanderling"];
+    let mut killed = Lab::start(&words);
+    killed.until_run_begins();
+    let pid = killed.child.id();
+    let servers = until("it has a namenode and four datanodes", QUICK_WITHIN, || {
+        Some(children(pid)).filter(|servers| servers.len() >= 5)
     });
-    let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
-    rustix::process::kill_process(raw, rustix::process::Signal::INT).expect("it runs");
-    let child = &mut lab.child;
-    let status = until("it ends", QUICK_WITHIN, || child.try_wait().expect("our child"));
-    assert_eq!(status.code(), Some(130), "{}", lab.printed());
-    assert_eq!(namespaces(pid), Vec::<String>::new());
+    killed.child.kill().expect("our child");
+    killed.child.wait().expect("our child");
+    until("its servers end", QUICK_WITHIN, || {
+        servers.iter().all(|server| has_ended(*server)).then_some(())
+    });
+    let mut next = Lab::start(&words);
+    until("its namespaces are gone", QUICK_WITHIN, || namespaces(pid).is_empty().then_some(()));
+    next.until_run_begins();
+    next.interrupt();
 }
 
 #[test]
