@@ -22,7 +22,7 @@ pub fn with_next(error: &ContextError) -> String {
 /// Splits a URL of the store; `None` for a text of another kind.
 ///
 /// # Errors
-/// What is wrong with its host or port.
+/// [`AddressError`]: correct the host or the port that it names.
 pub fn split_url(text: &str) -> Result<Option<StoreUrl>, AddressError> {
     sanderling_context::url(text)
 }

@@ -46,7 +46,7 @@ pub fn credentials(
 /// Returns what a new object is to be near: an object's path, which begins with a slash, or a host.
 ///
 /// # Errors
-/// The refusal of a bad path.
+/// [`Refusal::BadPath`]: correct the path.
 pub fn affinity(text: &str) -> Result<Affinity, Refusal> {
     match text.starts_with('/') {
         true => Ok(Affinity::Object(text.parse()?)),

@@ -48,7 +48,7 @@ pub enum SpansError {
 ///
 /// # Errors
 /// [`SpansError::BadAddress`] and [`SpansError::Another`]: give another collector.
-/// [`SpansError::Start`]: the system has no thread for it now.
+/// [`SpansError::Start`]: the system has no thread for it now; try again later.
 pub fn export_spans(collector: &str, service: &'static str) -> Result<(), SpansError> {
     let wrong = |cause| SpansError::BadAddress { address: collector.to_owned(), cause };
     let collector: Collector = collector.parse().map_err(wrong)?;

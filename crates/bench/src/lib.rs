@@ -82,7 +82,7 @@ pub fn types() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// Exit code 2 for a flag that the type of benchmark does not use: leave it out. Otherwise the
-/// failure of the first operation that failed.
+/// failure of the first operation that failed: end the command with it.
 pub fn main(global: &Global, args: Benches) -> Result<(), Failure> {
     let args = match (args.tool, args.types) {
         (Some(Tool::Scale(args)), _) => {

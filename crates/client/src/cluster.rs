@@ -122,7 +122,8 @@ impl Client {
     ///
     /// # Errors
     /// `Forbidden` without the right to administrate: use a token that has it. `BadRequest` when
-    /// there is nothing to take back, or as many revocations are kept as may be.
+    /// there is nothing to take back: nothing is left to do; or when as many revocations are kept
+    /// as may be: take some back, or revoke a subject.
     pub async fn revoke_tokens(
         &self,
         tokens: &TokenSelector,

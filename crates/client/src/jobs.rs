@@ -148,8 +148,9 @@ impl JobHandle {
     /// `read`, `write`. For the job's tasks, which need no more.
     ///
     /// # Errors
-    /// `Forbidden` for more than the client's own token allows, `BadRequest` if the cluster has
-    /// no tokens, `UnknownJob` when the job has ended.
+    /// `Forbidden` for more than the client's own token allows: request less. `BadRequest` if the
+    /// cluster has no tokens: none is needed. `UnknownJob` when the job has ended: register another
+    /// job.
     pub async fn token(&self, rights: &[&str], lifetime: Duration) -> Result<Token, ClientError> {
         let jobs = self.client.jobs().await?;
         let own = jobs.into_iter().find(|info| info.job == self.job);

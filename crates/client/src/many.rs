@@ -36,7 +36,8 @@ impl Client {
     /// Finds many objects: what is under each path, in the order of the paths.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer; that a path names nothing is in the list.
+    /// [`ClientError`] if the namenode did not answer: try again. That a path names nothing is in
+    /// the list.
     pub async fn lookup_many(
         &self,
         paths: &[Path],

@@ -49,7 +49,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`] if the namenode did not answer, or refuses the token for this path: whether
-    /// it exists is unknown.
+    /// it exists is unknown. Its `recovery` is the next step.
     pub async fn exists(&self, path: &Path) -> Result<bool, ClientError> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
@@ -154,8 +154,9 @@ impl Client {
     /// returns its present one.
     ///
     /// # Errors
-    /// [`Refusal::BadRequest`]: no datanode has a store of this name, or the store has a directory.
-    /// [`Refusal::NotEmpty`], [`Refusal::Exists`], [`Refusal::WrongKind`]: choose another path.
+    /// [`Refusal::BadRequest`]: no datanode has a store of this name, or the store has a directory;
+    /// choose another store. [`Refusal::NotEmpty`], [`Refusal::Exists`], [`Refusal::WrongKind`]:
+    /// choose another path.
     pub async fn make_durable(&self, request: MakeDurable) -> Result<ObjectStat, ClientError> {
         let reply = self.request(Request::Durable(Box::new(DurableRequest::Make(request)))).await?;
         reply_of!(reply, "mkdir", Reply::Stat(stat) => stat)
@@ -215,7 +216,8 @@ impl Client {
     /// Returns `None` then; if the time is over before, how far it is.
     ///
     /// # Errors
-    /// [`Refusal::WrongKind`]: the path is in no durable directory. [`Refusal::NotFound`].
+    /// [`Refusal::WrongKind`]: the path is in no durable directory; make one with
+    /// [`Client::make_durable`]. [`Refusal::NotFound`]: check the path.
     pub async fn wait_durable(
         &self,
         path: &Path,
@@ -319,8 +321,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Refusal::WrongKind`] of a part that is no sealed file, or is a value in the catalog and
-    /// not the first; [`Refusal::CrossesJob`]; [`Refusal::Exists`] and [`Refusal::Changed`] by the
-    /// condition. Nothing has changed then.
+    /// not the first: seal it, or leave it out. [`Refusal::CrossesJob`]: copy the part instead.
+    /// [`Refusal::Exists`] and [`Refusal::Changed`] by the condition: choose another name, or look
+    /// it up and decide again. Nothing has changed then.
     pub async fn concat(
         &self,
         parts: &[Path],

@@ -278,7 +278,8 @@ impl Writer {
     /// Gives the object up: a new one vanishes, an appended one keeps what was flushed.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer; the lease ends by itself then.
+    /// [`ClientError`] if the namenode did not answer: nothing is left to do, since the lease ends
+    /// by itself.
     pub async fn abort(mut self) -> Result<(), ClientError> {
         self.in_flight.abort_all();
         let (object, lease) = self.lease.ids();

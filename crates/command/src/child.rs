@@ -26,7 +26,8 @@ impl ChildServer {
     /// Spawns a server. It dies with the thread that spawned it, whatever becomes of that.
     ///
     /// # Errors
-    /// When the log file cannot be made or the operating system starts no process.
+    /// When the log file cannot be made or the operating system starts no process: end the command
+    /// with the failure, which names the file or the program.
     pub fn spawn(mut command: Command, directory: &Path, name: &str) -> Result<Self, Failure> {
         let ready_file = directory.join(format!("{name}.ready"));
         let log = directory.join(format!("{name}.log"));
@@ -56,7 +57,8 @@ impl ChildServer {
     /// Returns what it reported when it began to serve; `None` before.
     ///
     /// # Errors
-    /// Failure (1) with the end of its log when it has ended.
+    /// Failure (1) with the end of its log when it has ended: correct what the log names, then
+    /// start it again.
     pub fn ready(&mut self) -> Result<Option<Ready>, Failure> {
         if let Some(ready) = Ready::read(&self.ready_file) {
             return Ok(Some(ready));

@@ -15,7 +15,8 @@ impl Global {
     ///
     /// # Errors
     /// Usage (2) for a wrong address, not found (3) for a context that does not exist, failure (1)
-    /// for a file of contexts that cannot be used.
+    /// for a file of contexts that cannot be used: end the command with it. The failure has the
+    /// next command.
     pub fn resolve(&mut self, matches: &ArgMatches, has_current: bool) -> Result<(), Failure> {
         let found =
             resolve_with(self.explicit(matches), &of_environment, has_current).map_err(failure)?;

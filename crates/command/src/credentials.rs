@@ -19,7 +19,7 @@ const TOKEN: &str = "sanderling token new --secret-file FILE --out FILE";
 /// Returns the credentials of a command.
 ///
 /// # Errors
-/// A file cannot be read: the failure names it.
+/// A file cannot be read: correct the path or the permissions of the one that the failure names.
 pub fn shown(global: &Global) -> Result<Credentials, Failure> {
     let given = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.is_empty());
     let token = match (&global.shown.token_file, given) {
@@ -36,7 +36,7 @@ pub fn shown(global: &Global) -> Result<Credentials, Failure> {
 /// Returns the same credentials with the token of another file.
 ///
 /// # Errors
-/// The file cannot be read: the failure names it.
+/// The file cannot be read: correct its path or its permissions.
 pub fn with_token_file(shown: &Credentials, file: &Path) -> Result<Credentials, Failure> {
     let token = TokenSource::File(file.to_owned());
     token.token(None).map_err(|error| failed(error, TOKEN))?;

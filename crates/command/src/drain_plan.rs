@@ -72,7 +72,8 @@ pub async fn run(
 /// Plans a drain from the state of the namenode; the deadline is in milliseconds from now.
 ///
 /// # Errors
-/// No node is meant, or the namenode does not answer or refuses.
+/// Not found (3) when no node is meant: select one of `sanderling node ls`. Else as
+/// [`Session::call`].
 pub async fn planned(
     session: &Session,
     client: &Client,
@@ -140,7 +141,7 @@ pub fn no_room(node: &NodeInfo, bytes: u64) -> String {
 /// to lose.
 ///
 /// # Errors
-/// The namenode does not answer, or refuses.
+/// As [`Session::client`] and [`Session::call`].
 pub async fn objection(session: &Session, node: &str) -> Result<Option<String>, Failure> {
     let client = session.client().await?;
     match planned(session, &client, &NodeSelector(node.to_owned()), None).await {

@@ -13,7 +13,7 @@ use crate::units;
 /// Returns the nodes, on request also those that are gone.
 ///
 /// # Errors
-/// The namenode does not answer, or refuses.
+/// As [`Session::call`].
 pub async fn nodes(
     session: &Session,
     client: &Client,

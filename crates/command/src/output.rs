@@ -25,7 +25,8 @@ impl Output {
     /// Prints one result: the JSON document, or the text that `human` writes.
     ///
     /// # Errors
-    /// A silent one with exit code 0 when the reader of stdout has gone; else the cause.
+    /// A silent one with exit code 0 when the reader of stdout has gone; else the cause. End the
+    /// command with either: nothing more can be printed.
     pub fn result<T: Serialize>(
         self,
         value: &T,
@@ -177,7 +178,7 @@ impl Table {
     /// Writes the headings, then the rows.
     ///
     /// # Errors
-    /// The writer's error.
+    /// The writer's error: end the command with it, nothing more can be written there.
     pub fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
         let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
         let heading = |name: &str| TableCell { text: name.to_owned(), colour: None };

@@ -88,7 +88,7 @@ fn start_time(pid: u32) -> Option<u64> {
 /// Returns the command that runs this program again.
 ///
 /// # Errors
-/// The operating system cannot name its path.
+/// The operating system cannot name its path: set the variable that the failure names.
 pub fn program() -> Result<Command, Failure> {
     if let Some(words) = std::env::var_os(PROGRAM).filter(|words| !words.is_empty()) {
         let mut words = words.as_bytes().split(|byte| *byte == SEPARATOR);
@@ -110,7 +110,8 @@ pub fn program() -> Result<Command, Failure> {
 /// the pipe is closed before: with this process, or with the child's handle.
 ///
 /// # Errors
-/// When the log file cannot be made or the operating system starts no process.
+/// When the log file cannot be made or the operating system starts no process: end the command with
+/// the failure, which names the file or the program.
 pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| Failure::file(log, error);
     let out = std::fs::File::create(log).map_err(failed)?;

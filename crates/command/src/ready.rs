@@ -37,7 +37,8 @@ impl Ready {
     /// waits for that (`Type=notify`).
     ///
     /// # Errors
-    /// When the local file cannot be written, or systemd's socket cannot be reached.
+    /// When the local file cannot be written, or systemd's socket cannot be reached: end the
+    /// server, since what started it would wait in vain.
     pub fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
         sd_notify::notify(&[sd_notify::NotifyState::Ready])
             .map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;

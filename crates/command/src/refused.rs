@@ -104,7 +104,7 @@ pub fn refusal_failure(refusal: &Refusal) -> Failure {
 /// Returns the path of a name in a directory.
 ///
 /// # Errors
-/// No path has this name. The failure shows that no server was called for it.
+/// No path has this name: choose another name. The failure shows that no server was called for it.
 pub fn joined(
     directory: &sanderling_protocol::Path,
     name: &str,

@@ -42,7 +42,7 @@ pub struct ProcessArgs {
 /// Prepares the process, then runs the server in it to its end, and watches its certificates.
 ///
 /// # Errors
-/// The server's failure, or that its parent process has ended.
+/// The server's failure, or that its parent process has ended: end the process with it.
 pub fn run<F>(
     global: &Global,
     process: &ProcessArgs,
@@ -109,7 +109,8 @@ async fn follow_log_signals() -> Infallible {
 /// Requests that this process is killed when the thread that started it ends.
 ///
 /// # Errors
-/// The parent has ended already, or the system refuses.
+/// The parent has ended already, or the system refuses: end the process, which nothing would end
+/// later.
 pub fn die_with_parent() -> Result<(), Failure> {
     die_with(getppid())
 }

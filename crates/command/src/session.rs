@@ -116,7 +116,8 @@ impl Session {
     /// have begun is it worth waiting for a namenode that restarts.
     ///
     /// # Errors
-    /// Unavailable (4) when the namenode does not answer.
+    /// Unavailable (4) when the namenode does not answer: start it, or correct the address. The
+    /// failure has the next command.
     pub async fn client(&self) -> Result<Client, Failure> {
         self.client_of(ClientConfig::default()).await
     }
@@ -178,7 +179,8 @@ impl Session {
     /// Sends the namenode one request.
     ///
     /// # Errors
-    /// The refusal with its exit code, or unavailable (4).
+    /// The refusal with its exit code, or unavailable (4): end the command with it. The failure has
+    /// the next command if there is one.
     pub async fn call(&self, client: &Client, request: Request) -> Result<Reply, Failure> {
         client.request(request).await.map_err(|error| refused::client(&error, &self.namenode))
     }
@@ -187,7 +189,7 @@ impl Session {
 /// Builds the runtime of a process and runs one future on it to its end.
 ///
 /// # Errors
-/// The future's failure, or that the operating system gives no threads.
+/// The future's failure, or that the operating system gives no threads: end the process with it.
 pub fn block_on<F>(work: F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
@@ -205,7 +207,8 @@ where
 /// Runs one command until it ends, its `--timeout` passes or the user interrupts it.
 ///
 /// # Errors
-/// The command's failure; deadline (124), unless it follows something; interrupted (130).
+/// The command's failure; deadline (124), unless it follows something; interrupted (130). End the
+/// process with it.
 pub fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
 where
     F: FnOnce(Session) -> W,
@@ -285,7 +288,7 @@ fn explained(early: Failure, ended: Option<Failure>, namenode: &str) -> Failure 
 /// Inside Python, whose handler only takes note of SIGINT, it could not be interrupted otherwise.
 ///
 /// # Errors
-/// The work's failure; interrupted (130).
+/// The work's failure; interrupted (130). End the process with it.
 pub fn run_blocking(
     work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
 ) -> Result<(), Failure> {

@@ -211,7 +211,7 @@ fn one(text: &str) -> Result<String, AddressError> {
 /// for a text of another kind, such as a path.
 ///
 /// # Errors
-/// [`AddressError`] when the URL's host or port is wrong.
+/// [`AddressError`] when the URL's host or port is wrong: correct the text.
 pub fn url(text: &str) -> Result<Option<StoreUrl>, AddressError> {
     let start = text.get(..SCHEME.len()).filter(|start| start.eq_ignore_ascii_case(SCHEME));
     let Some(start) = start else { return Ok(None) };

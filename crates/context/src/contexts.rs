@@ -51,6 +51,7 @@ pub struct Contexts {
 /// # Errors
 /// [`ContextError::NoHome`] without a home directory; [`ContextError::RelativeHome`] where the own
 /// variable is relative, since the working directory would then choose the cluster.
+/// [`ContextError::next`] is the next step.
 pub fn file(variables: Variables<'_>) -> Result<PathBuf, ContextError> {
     let directory =
         |name: &str| Some(PathBuf::from(variables(name).filter(|text| !text.is_empty())?));
@@ -73,8 +74,8 @@ impl Contexts {
     /// # Errors
     /// [`ContextError::Open`] when other users can read or write it, [`ContextError::Foreign`] when
     /// it belongs to neither root nor the caller, [`ContextError::NotRegular`] for a directory or a
-    /// pipe, [`ContextError::File`] for a wrong line,
-    /// [`ContextError::Io`] when the system refuses it.
+    /// pipe, [`ContextError::File`] for a wrong line, [`ContextError::Io`] when the system refuses
+    /// it. [`ContextError::next`] is the next step.
     pub fn read(path: &Path) -> Result<Self, ContextError> {
         let text = read_private(path)?;
         let file = TomlFile::parse(path, text.clone())?;
@@ -137,7 +138,7 @@ impl Contexts {
     /// Returns a context.
     ///
     /// # Errors
-    /// [`ContextError::Unknown`] when no context has the name.
+    /// [`ContextError::Unknown`] when no context has the name: choose one of those in the error.
     pub fn context(&self, name: &str) -> Result<&Context, ContextError> {
         self.contexts.get(name).ok_or_else(|| ContextError::Unknown {
             name: name.to_owned(),
@@ -150,7 +151,9 @@ impl Contexts {
     /// Adds a context.
     ///
     /// # Errors
-    /// [`ContextError::BadName`]; [`ContextError::Exists`] unless an older one is to be replaced.
+    /// [`ContextError::BadName`]: choose a name of letters, digits and `-_.`.
+    /// [`ContextError::Exists`] unless an older one is to be replaced: choose another name, or
+    /// replace it.
     pub fn add(
         &mut self,
         name: &str,
@@ -186,7 +189,7 @@ impl Contexts {
     /// Makes a context the current one.
     ///
     /// # Errors
-    /// [`ContextError::Unknown`] when no context has the name.
+    /// As [`Self::context`].
     pub fn select(&mut self, name: &str) -> Result<(), ContextError> {
         self.context(name)?;
         self.document.insert("current", value(name));
@@ -197,7 +200,7 @@ impl Contexts {
     /// Removes a context; returns whether it was the current one.
     ///
     /// # Errors
-    /// [`ContextError::Unknown`] when no context has the name.
+    /// As [`Self::context`].
     pub fn remove(&mut self, name: &str) -> Result<bool, ContextError> {
         self.context(name)?;
         self.contexts.remove(name);

@@ -100,7 +100,7 @@ impl TomlFile {
     /// Parses a file's text.
     ///
     /// # Errors
-    /// [`FileError`] with the line whose syntax is wrong.
+    /// [`FileError`] with the line whose syntax is wrong: correct that line.
     pub fn parse(path: &Path, text: String) -> Result<Self, FileError> {
         let path = path.to_owned();
         match Document::parse(text.clone()) {
@@ -127,7 +127,7 @@ impl TomlFile {
     /// Returns the entries of a table.
     ///
     /// # Errors
-    /// [`FileError`] when the entry is no table.
+    /// [`FileError`] when the entry is no table: correct the line that it names.
     pub fn table(&self, entry: Entry<'_>) -> Result<Vec<Entry<'_>>, FileError> {
         let table = self.document.get(entry.key).and_then(Item::as_table_like);
         match table {
@@ -139,7 +139,7 @@ impl TomlFile {
     /// Returns the entries of a table within a table.
     ///
     /// # Errors
-    /// [`FileError`] when the entry is no table.
+    /// [`FileError`] when the entry is no table: correct the line that it names.
     pub fn inner<'a>(&'a self, entry: Entry<'a>) -> Result<Vec<Entry<'a>>, FileError> {
         match entry.item.as_table_like() {
             Some(table) => Ok(self.entries(table)),
@@ -169,7 +169,7 @@ impl TomlFile {
     /// Returns a value that must be a text.
     ///
     /// # Errors
-    /// [`FileError`] when it is none.
+    /// [`FileError`] when it is none: correct the line that it names.
     pub fn text<'a>(&self, entry: Entry<'a>) -> Result<&'a str, FileError> {
         entry.item.as_str().ok_or_else(|| {
             let (key, found) = (entry.key.to_owned(), kind(entry.item));
@@ -180,7 +180,7 @@ impl TomlFile {
     /// Returns a value that must be a text or a list of texts, which are joined with commas.
     ///
     /// # Errors
-    /// [`FileError`] when it is neither.
+    /// [`FileError`] when it is neither: correct the line that it names.
     pub fn joined(&self, entry: Entry<'_>) -> Result<String, FileError> {
         let Some(values) = entry.item.as_array() else {
             return self.text(entry).map(str::to_owned);

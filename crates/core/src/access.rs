@@ -336,8 +336,8 @@ impl Claims {
     /// was drawn for it.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`] when they would allow more than its own, or it is a server's;
-    /// [`Refusal::BadRequest`] when they are none.
+    /// [`Refusal::Forbidden`] when they would allow more than its own, or it is a server's: request
+    /// less, or with another token. [`Refusal::BadRequest`] when they are none: correct them.
     pub fn narrower(&self, asked: &MintToken, now: u64, id: TokenId) -> Result<Self, Refusal> {
         let bad = |why: String| Refusal::BadRequest { why };
         if !matches!(self.role, TokenRole::Admin | TokenRole::Client) {

@@ -229,9 +229,8 @@ impl<B: Clone> BlockTable<B> {
     /// one. [`Refusal::StaleEpoch`]: another epoch than ours. [`Refusal::NotAtEnd`]: it neither
     /// starts at the end nor repeats what is there, or another write is under way.
     /// [`Refusal::RetryAfter`]: these bytes are under way; a writer that was not answered in time
-    /// sent them again.
-    /// [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to write, or more than a block
-    /// holds.
+    /// sent them again. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to write, or more
+    /// than a block holds. Send it to the caller as the reply.
     pub fn admit_write(&mut self, write: &WriteRequest) -> Result<WriteAdmission<B>, Refusal> {
         let end = write_end(write)?;
         let offset = end - write.bytes;
@@ -296,7 +295,8 @@ impl<B: Clone> BlockTable<B> {
     /// to acknowledge.
     ///
     /// # Errors
-    /// [`Refusal::Moved`]: a fence or drop came between. The bytes are not part of the block.
+    /// [`Refusal::Moved`]: a fence or drop came between. The bytes are not part of the block. Send
+    /// it to the caller as the reply.
     pub fn wrote(&mut self, ticket: WriteTicket, bytes: B) -> Result<u32, Refusal> {
         let block = ticket.block;
         let is_node_fenced = self.is_fenced;
@@ -330,7 +330,8 @@ impl<B: Clone> BlockTable<B> {
     ///
     /// # Errors
     /// [`Refusal::UnknownBlock`], [`Refusal::StaleEpoch`], [`Refusal::BlockDamaged`]: look the
-    /// location up again. [`Refusal::OutOfRange`]: the range passes the end.
+    /// location up again. [`Refusal::OutOfRange`]: the range passes the end. Send it to the caller
+    /// as the reply.
     pub fn admit_read(
         &self,
         block: BlockId,
@@ -361,11 +362,10 @@ impl<B: Clone> BlockTable<B> {
     /// # Errors
     /// [`Refusal::Moved`]: this node is fenced; choose another target. [`Refusal::StaleEpoch`]: the
     /// block is here at this epoch or a later one and was not stored, or such a one was dropped
-    /// here. [`Refusal::StillOpen`]: an
-    /// older copy here still takes writes. [`Refusal::BlockDamaged`]: stored before and damaged
-    /// since. [`Refusal::NotAtEnd`]: stored before with another
-    /// length. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to store, or more than a
-    /// block holds.
+    /// here. [`Refusal::StillOpen`]: an older copy here still takes writes.
+    /// [`Refusal::BlockDamaged`]: stored before and damaged since. [`Refusal::NotAtEnd`]: stored
+    /// before with another length. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: nothing to
+    /// store, or more than a block holds. Send it to the caller as the reply.
     pub fn admit_store(&self, store: &StoreRequest) -> Result<StoreAdmission<B>, Refusal> {
         let block = store.block;
         check_bytes(u64::from(store.bytes))?;
@@ -431,6 +431,7 @@ impl<B: Clone> BlockTable<B> {
     /// # Errors
     /// [`Refusal::StaleEpoch`]: it is here at a later epoch. [`Refusal::StillOpen`]: an older copy
     /// here still takes writes. [`Refusal::TooLarge`], [`Refusal::BadRequest`]: no block's length.
+    /// Send it to the caller as the reply.
     pub fn adopt(&mut self, store: &StoreRequest, bytes: B) -> Result<Option<B>, Refusal> {
         let block = store.block;
         check_bytes(u64::from(store.bytes))?;
@@ -484,7 +485,7 @@ impl<B: Clone> BlockTable<B> {
     ///
     /// # Errors
     /// [`Refusal::StaleEpoch`]: another epoch than ours. [`Refusal::UnknownBlock`]: it was dropped.
-    /// [`Refusal::BlockDamaged`]: there is nothing to push.
+    /// [`Refusal::BlockDamaged`]: there is nothing to push. Send it to the caller as the reply.
     pub fn admit_push(
         &mut self,
         block: BlockId,

@@ -53,7 +53,8 @@ impl GroupGeneration {
     /// a namenode that names none was never in a group, or is of the release before.
     ///
     /// # Errors
-    /// [`Refusal::OtherGeneration`]: it was left behind, or another recovery has begun it.
+    /// [`Refusal::OtherGeneration`]: it was left behind, or another recovery has begun it. Call the
+    /// other one no more, or refuse its call.
     pub fn meets(self, theirs: Self) -> Result<bool, Refusal> {
         if self.0 == 0 || theirs.0 == 0 || self == theirs {
             return Ok(theirs.0 > self.0);

@@ -212,7 +212,8 @@ impl<R: Fn(NodeId, Tier) -> TierSpace> PlacementDraft<'_, R> {
 ///
 /// # Errors
 /// If fewer than `least` find room: [`Refusal::Full`] when the class allows no tier with room;
-/// [`Refusal::RetryAfter`] when it requires waiting, or when there is no node at all.
+/// [`Refusal::RetryAfter`] when it requires waiting, or when there is no node at all. Send it to
+/// the caller as the reply.
 pub fn place(
     draw: &mut Draw,
     candidates: &Candidates,

@@ -62,7 +62,8 @@ impl DatanodeServer {
     /// Takes memory and disk, listens, and joins the cluster. Memory is faulted in the background.
     ///
     /// # Errors
-    /// [`DatanodeStartError`]: nothing runs and nothing was taken.
+    /// [`DatanodeStartError`]: correct the cause that it names, then start again. Nothing runs and
+    /// nothing was taken.
     pub async fn start(options: DatanodeOptions) -> Result<Self, DatanodeStartError> {
         let budget = Budget::of(&options)?;
         let arena = Arc::new(arena(options.dram_bytes)?);

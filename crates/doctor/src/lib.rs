@@ -59,7 +59,7 @@ pub struct Doctor {
 /// Checks, prints a line for each check, and fails when one of them does.
 ///
 /// # Errors
-/// Failure (1) when a check fails.
+/// Failure (1) when a check fails: end the command with it. The report has the mend of each.
 pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     let place = sanderling_local::ClusterDirectory { directory: args.directory.clone() };
     let directory = sanderling_local::directory(&place)?;

@@ -83,7 +83,7 @@ struct NodeTitle<'a> {
 ///
 /// # Errors
 /// Unavailable (4) when the namenode cannot be reached; not found (3) when no node is that of
-/// `--node`.
+/// `--node`: end the command with it. The failure has the next command.
 pub async fn run(session: Session, args: Events) -> Result<(), Failure> {
     let client = session.client().await?;
     let filter = EventFilter {

@@ -10,7 +10,7 @@ use sanderling_command::refused::shell_word;
 /// Writes a new file that only its owner can read.
 ///
 /// # Errors
-/// It exists already, or cannot be written.
+/// It exists already: choose another path. It cannot be written: free room, or correct the path.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_new(path, bytes).map_err(|error| unwritten(path, error))
 }

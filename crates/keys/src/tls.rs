@@ -62,7 +62,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Runs `sanderling tls ...`.
 ///
 /// # Errors
-/// A file exists or cannot be written.
+/// A file exists or cannot be written: end the command with the failure, which names the file.
 pub fn run(global: &Global, command: Tls) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     let NewTls { out, expires } = match command {
@@ -87,7 +87,7 @@ pub fn run(global: &Global, command: Tls) -> Result<(), Failure> {
 /// Makes an authority and a certificate for servers, signed by it, in a directory.
 ///
 /// # Errors
-/// A file exists or cannot be written.
+/// A file exists: choose another directory. It cannot be written: free room, or correct the path.
 pub fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
     let [ca, ca_key, node, node_key] = certificates(name, holds)

@@ -147,7 +147,8 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Runs `sanderling token ...`.
 ///
 /// # Errors
-/// A file cannot be read or written, or the arguments make no token.
+/// A file cannot be read or written, or the arguments make no token: end the command with the
+/// failure, which names what to correct.
 pub fn run(global: &Global, command: Token) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     match command {
@@ -169,7 +170,7 @@ fn new_secret(output: Output, args: &NewSecret) -> Result<(), Failure> {
 /// Returns a line of random letters for a secret.
 ///
 /// # Errors
-/// The system gives no random numbers.
+/// The system gives no random numbers: end the command with it.
 pub fn random_text() -> Result<String, Failure> {
     let bytes: [u8; SECRET_BYTES] = random_bytes()?;
     Ok(HEXLOWER.encode(&bytes) + "\n")

@@ -79,7 +79,8 @@ pub struct LabPage {
 /// Runs one command of the lab.
 ///
 /// # Errors
-/// A file cannot be read or written, or is not of its format.
+/// A file cannot be read or written, or is not of its format: end the command with the failure,
+/// which names the file.
 pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     let measure = |kinds: &[ExperimentKind], options| {

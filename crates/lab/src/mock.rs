@@ -53,7 +53,8 @@ pub struct MockMetadata {
 /// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// It cannot listen, or would do so beyond loopback.
+/// It cannot listen, or would do so beyond loopback: end the command with it, and choose another
+/// address.
 pub fn run(global: &Global, args: MockMetadata) -> Result<(), Failure> {
     crate::server::run(global, &args.process.clone(), Expiries::default(), serve(args))
 }

@@ -66,7 +66,8 @@ struct ViolationRecord {
 /// Runs the seeds until a checker sees a violation.
 ///
 /// # Errors
-/// Failure (1) with the seed that shows a violation; usage (2) for an unknown variant.
+/// Failure (1) with the seed that shows a violation: run that seed again. Usage (2) for an unknown
+/// variant: choose one of those in the failure.
 pub fn run(global: &Global, args: Sim) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     if args.bug.as_deref() == Some("list") {

@@ -39,7 +39,7 @@ pub struct ClusterDirectory {
 /// Returns the cluster's directory.
 ///
 /// # Errors
-/// Usage (2) when there is no home directory to default to.
+/// Usage (2) when there is no home directory to default to: name a directory.
 pub fn directory(place: &ClusterDirectory) -> Result<PathBuf, Failure> {
     if let Some(directory) = &place.directory {
         return std::path::absolute(directory).map_err(|error| Failure::file(directory, error));

@@ -47,7 +47,7 @@ pub enum Local {
 /// Runs `sanderling local ...`.
 ///
 /// # Errors
-/// See each command.
+/// The command's failure: end the process with it.
 pub fn run(global: &Global, command: Local) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     match command {

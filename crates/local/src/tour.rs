@@ -87,8 +87,8 @@ struct TourReport {
 /// Runs `sanderling tour`. The cluster goes on after it.
 ///
 /// # Errors
-/// The start's failure; partial (5) when data was lost. A tour that does not come to its end leaves
-/// no process behind.
+/// The start's failure; partial (5) when data was lost. End the command with it. A tour that does
+/// not come to its end leaves no process behind.
 pub fn run(global: &Global, args: Tour) -> Result<(), Failure> {
     if args.data.0 == 0 || args.rate.is_some_and(|rate| rate.0 == 0) {
         return Err(Failure::usage("--data and --rate are at least one byte"));

@@ -44,7 +44,8 @@ impl SourceReader {
     /// when something changes.
     ///
     /// # Errors
-    /// The source did not answer, or with something else than it documents: nothing has changed.
+    /// The source did not answer, or with something else than it documents: nothing has changed;
+    /// look again later.
     pub async fn look(&mut self) -> Result<SourceReading, SourceError> {
         match &mut self.0 {
             SourceKind::Aws(aws) => aws.look().await,

@@ -50,7 +50,7 @@ struct HandlerBody {
 /// Reads a body.
 ///
 /// # Errors
-/// [`Refusal::BadRequest`]: it is neither form.
+/// [`Refusal::BadRequest`]: it is neither form; answer with it.
 pub fn read(body: &[u8]) -> Result<Posted, Refusal> {
     let bad = |why: String| Refusal::BadRequest { why };
     if let Ok(handler) = serde_json::from_slice::<HandlerBody>(body) {

@@ -204,7 +204,8 @@ impl SanderlingStore {
     /// Returns a store of the subtree that `sanderling://host:port/path` names.
     ///
     /// # Errors
-    /// `Generic` when it is not such a URL. The first call reports a namenode that does not listen.
+    /// `Generic` when it is not such a URL: correct it. The first call reports a namenode that does
+    /// not listen.
     pub fn from_url(url: &str) -> Result<Self> {
         Ok(StoreBuilder::from_url(url)?.build())
     }

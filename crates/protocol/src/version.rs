@@ -125,7 +125,8 @@ pub fn reply_of(version: u8, reply: Reply) -> Reply {
 /// Returns what to answer a caller of this version: a reply or a refusal that it supports.
 ///
 /// # Errors
-/// The refusal that was given, or the one of that version that comes nearest to it.
+/// The refusal that was given, or the one of that version that comes nearest to it: send it to the
+/// caller.
 pub fn answer_for(version: u8, answer: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
     if version >= 4 {
         return answer;

@@ -242,7 +242,8 @@ pub(crate) enum AzureAcknowledge {
 /// Serves blocks until SIGINT, or until SIGTERM and then until its data has left.
 ///
 /// # Errors
-/// It cannot start, the namenode refuses it for good, or its data did not leave in time (5).
+/// It cannot start, the namenode refuses it for good, or its data did not leave in time (5): end
+/// the process with it.
 pub fn run(global: &Global, mut args: Datanode) -> Result<(), Failure> {
     if let Some(DatanodeCommand::Drain(args)) = args.command.take() {
         return session::run(global, |session| drain::run(session, args));
@@ -359,7 +360,8 @@ fn durable(args: &Datanode) -> Result<Vec<DurableOptions>, Failure> {
 /// which the datanode will start.
 ///
 /// # Errors
-/// [`DurableStoreError`]: a URL is wrong, two stores have one name, or one is in another one.
+/// [`DurableStoreError`]: a URL is wrong, two stores have one name, or one is in another one;
+/// correct the `--durable` that it names.
 pub async fn check_stores(given: &ArgMatches) -> Result<(), DurableStoreError> {
     let places = given.get_many::<DurablePlace>("durable").unwrap_or_default();
     let options = places.map(|place| {

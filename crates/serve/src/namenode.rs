@@ -270,7 +270,7 @@ fn memory_max(text: &str) -> Result<MemoryMax, BadValue> {
 /// Serves the catalog until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It cannot start, or its journal has failed.
+/// It cannot start, or its journal has failed: end the process with it.
 pub fn run(global: &Global, args: NamenodeArgs) -> Result<(), Failure> {
     match args.command {
         Some(NamenodeCommand::Backup(args)) => {

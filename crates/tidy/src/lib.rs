@@ -10,6 +10,7 @@ pub mod code;
 pub mod coinages;
 pub mod commands;
 pub mod durations;
+pub mod error_sections;
 pub mod floors;
 pub mod glossary;
 pub mod lengths;

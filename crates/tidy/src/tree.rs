@@ -100,7 +100,7 @@ pub fn root() -> PathBuf {
 /// directories of built things are passed over.
 ///
 /// # Errors
-/// Whatever reading a directory or a file gives.
+/// What reading a directory or a file gives: end the check with it.
 pub fn read(root: &Path) -> io::Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     let mut directories = vec![root.to_path_buf()];

@@ -3,8 +3,8 @@
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
 use sanderling_tidy::{
-    Problem, asserts, circles, coinages, durations, floors, glossary, lengths, lints, names, pages,
-    speech, tables, tree, type_names, versions, words,
+    Problem, asserts, circles, coinages, durations, error_sections, floors, glossary, lengths,
+    lints, names, pages, speech, tables, tree, type_names, versions, words,
 };
 
 fn files() -> Vec<SourceFile> {
@@ -19,6 +19,12 @@ fn assert_none(problems: &[Problem]) {
 #[test]
 fn crates_import_only_lower_floors() {
     assert_none(&floors::check(&files()));
+    assert_none(&floors::check_allowances(&files()));
+}
+
+#[test]
+fn errors_of_public_functions_are_described() {
+    assert_none(&error_sections::check(&files()));
 }
 
 #[test]

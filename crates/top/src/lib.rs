@@ -76,6 +76,7 @@ const CLOCK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Usage (2) without a terminal; unavailable (4) when the namenode cannot be reached at the start.
+/// End the command with it.
 pub async fn run(session: Session, args: Top) -> Result<(), Failure> {
     let is_batch = args.batch || session.output.is_json;
     let mut state = TopState::new(&printable(&session.namenode), args.interval.0, args.view);

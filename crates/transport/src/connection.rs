@@ -277,8 +277,8 @@ impl Connection {
     /// filled in.
     ///
     /// # Errors
-    /// [`CallError::TooBusy`]: the peer has not taken the frames before. [`CallError::Closed`]:
-    /// connect again. After either the frame may be lost.
+    /// [`CallError::TooBusy`]: the peer has not taken the frames before; send again later.
+    /// [`CallError::Closed`]: connect again. After either the frame may be lost.
     pub fn post(&self, mut header: Header, body: Vec<Bytes>) -> Result<(), CallError> {
         let wire = &*self.shared.wire;
         if wire.calls.is_broken() {

@@ -73,8 +73,8 @@ pub enum ListenError {
 /// Listens on `address` (`host:port`; port 0 for any).
 ///
 /// # Errors
-/// [`ListenError::NotLoopback`] without a secret and a certificate, unless that is allowed;
-/// [`ListenError::InUse`]: choose another port.
+/// [`ListenError::NotLoopback`] without a secret and a certificate, unless that is allowed: give
+/// both, or an address of loopback; [`ListenError::InUse`]: choose another port.
 pub async fn listen(address: &str, security: &Security) -> Result<TcpListener, ListenError> {
     let io = |cause| ListenError::Io { address: address.to_owned(), cause };
     let mut resolved = lookup_host(address).await.map_err(io)?;

@@ -83,7 +83,8 @@ impl LogControl {
     /// Replaces the log's filter for all events from now on, and logs that as a warning.
     ///
     /// # Errors
-    /// [`LogControlError::TooLong`] and [`LogControlError::Filter`]: the filter of before stays.
+    /// [`LogControlError::TooLong`] and [`LogControlError::Filter`]: correct the filter; the one of
+    /// before stays.
     pub fn set(&self, filter: &str) -> Result<(), LogControlError> {
         if filter.len() > LOG_FILTER_BYTES_MAX {
             return Err(LogControlError::TooLong);

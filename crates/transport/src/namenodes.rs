@@ -107,8 +107,9 @@ impl Namenodes {
     /// cluster.
     ///
     /// # Errors
-    /// [`CallError`]: none answered. [`CallError::OtherCluster`]: two of them are of different
-    /// clusters, or of two groups that two recoveries have begun.
+    /// [`CallError`]: none answered; try again, or correct the addresses.
+    /// [`CallError::OtherCluster`]: two of them are of different clusters, or of two groups that
+    /// two recoveries have begun; leave one out.
     pub async fn greet(&self, pool: &Pool, deadline: Instant) -> Result<ClusterId, CallError> {
         let addresses: Vec<String> = self.shared.text.split(',').map(str::to_owned).collect();
         let mut greetings = JoinSet::new();
@@ -193,7 +194,7 @@ impl Namenodes {
     /// another one only if `repeats` allows it.
     ///
     /// # Errors
-    /// [`CallError`] when there is no answer at all.
+    /// [`CallError`] when there is no answer at all: its `recovery` names the next step.
     pub async fn meta(
         &self,
         pool: &Pool,

@@ -399,7 +399,8 @@ impl Pool {
     /// Sends requests to the namenode, in one frame. The answers are in the order of the requests.
     ///
     /// # Errors
-    /// [`CallError`] when there is no answer at all; each request's refusal is among the answers.
+    /// [`CallError`] when there is no answer at all: its `recovery` names the next step. Each
+    /// request's refusal is among the answers.
     pub async fn meta(
         &self,
         address: &str,

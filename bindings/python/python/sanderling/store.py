@@ -360,10 +360,11 @@ class Store(Connection):
         outlives a program that died. Writes beyond `quota` bytes are refused with `Full`, and so
         are those beyond `names_max` directories and objects, the subtree's root among them, or
         `attribute_bytes_max` bytes of attributes. `keep_after` keeps the subtree when the job ends;
-        with `delete_after_read`, the first whole `get` of an object deletes it. Hints:
-        `expected_bytes` at the peak, `throughput` in bytes per second, `latency_sensitive`, and
+        with `delete_after_read`, the first whole `get` of an object deletes it. Two hints decide
         what leaves a dying node first: `recompute_per_mib`, the seconds of work that it costs to
-        compute a MiB again, and `expected_reads` of each byte.
+        compute a MiB again, and `expected_reads` of each byte. Three are stored and shown, and
+        decide nothing yet: `expected_bytes` at the peak, `throughput` in bytes per second, and
+        `latency_sensitive`.
         """
         request = job_request(
             path,

@@ -247,7 +247,7 @@ pub(crate) async fn until_node(
     client: &Client,
     name: &str,
     what: &str,
-    mut is_so: impl FnMut(&NodeInfo) -> bool,
+    is_so: impl Fn(&NodeInfo) -> bool,
 ) -> NodeInfo {
     let limit = Instant::now() + SOON;
     loop {
@@ -304,8 +304,8 @@ pub(crate) fn path(text: &str) -> Path {
     text.parse().expect("a valid path")
 }
 
-/// Removes a directory into which a process may write meanwhile, in one step: `remove_dir_all` fails
-/// if a file comes after it has listed the directory.
+/// Removes a directory into which a process may write meanwhile, in one step: `remove_dir_all`
+/// fails if a file comes after it has listed the directory.
 pub(crate) fn take_away(directory: impl AsRef<std::path::Path>) {
     let elsewhere = tempfile::tempdir().expect("made");
     std::fs::rename(directory, elsewhere.path().join("taken")).expect("moved");

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cluster::{
-    Cluster, Shape, block_on, block_on_within, bytes_of, path, until_gone, until_node,
-};
+use crate::cluster::{Cluster, Shape, block_on, block_on_within, bytes_of, path, until_gone};
 use futures_util::StreamExt;
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::ObjectKind;
@@ -93,18 +91,6 @@ async fn until_bounded(client: &Client, nodes: usize) -> Vec<NodeInfo> {
     }
 }
 
-/// Waits until a node that was killed has been declared dead, and returns what it exposed last.
-async fn last_exposure(client: &Client, name: &str) -> u64 {
-    let mut last = 0;
-    until_node(client, name, "gone", |node| {
-        let is_gone = node.policy == Policy::Gone;
-        last = if is_gone { last } else { node.exposure_bytes };
-        is_gone
-    })
-    .await;
-    last
-}
-
 #[test]
 fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_said() {
     let mut cluster = start();
@@ -115,13 +101,11 @@ fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_said() {
         let held: u64 = nodes.iter().map(|node| node.home_bytes).sum();
         let budgets: u64 = nodes.iter().map(|node| node.budget_bytes).sum();
         assert!(held > budgets * 5 / 2, "{held} bytes do not need {budgets} thrice");
-        let before = nodes.iter().find(|node| node.name == "n1").expect("n1").exposure_bytes;
+        let exposure = nodes.iter().find(|node| node.name == "n1").expect("n1").exposure_bytes;
         cluster.datanode("n1").kill();
-        // A block whose home was on its way to n1 counts there once the namenode has that.
-        let exposure = last_exposure(&client, "n1").await;
+        until_gone(&client, "n1").await;
         let report = client.report().await.expect("the namenode answers");
-        let lost = report.bytes;
-        assert!(lost <= exposure, "{lost} lost, {exposure} exposed then, {before} before");
+        assert!(report.bytes <= exposure, "{} lost, {exposure} exposed", report.bytes);
         assert!(report.promoted_bytes > 0);
         assert_eq!(whole(&client).await, OBJECTS - report.bytes / OBJECT_BYTES as u64);
         until_bounded(&client, NODES - 1).await;

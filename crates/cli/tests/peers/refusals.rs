@@ -210,6 +210,28 @@ fn quota_is_kept() {
 }
 
 #[test]
+fn hints_that_decide_nothing_yet_are_stored_and_shown() {
+    let mut cluster = Cluster::of(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let hints = JobHints {
+            expected_bytes: Some(8 << 30),
+            throughput_bytes_per_second: Some(1000),
+            is_latency_sensitive: true,
+            ..JobHints::default()
+        };
+        let (path, lease) = (path("/job"), Millis(600_000));
+        let job = RegisterJob { path, lease, quota_bytes: None, hints };
+        client.register_job(job).await.expect("registered");
+    });
+    cluster.restart_namenode();
+    let hints = cluster.json(&["job", "ls"])["jobs"][0]["hints"].clone();
+    assert_eq!(hints["expected_bytes"], 8_u64 << 30, "{hints}");
+    assert_eq!(hints["throughput_bytes_per_second"], 1000, "{hints}");
+    assert_eq!(hints["is_latency_sensitive"], true, "{hints}");
+}
+
+#[test]
 fn limits_of_names_and_attributes_are_kept_also_after_a_restart() {
     let mut cluster = Cluster::of(1);
     let put = async |client: &Client, name: &str, text: &str| {

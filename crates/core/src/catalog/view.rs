@@ -105,7 +105,8 @@ impl Catalog {
     /// Returns the metadata of an object by its path, with the time that it has left at `now`.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`], as any call that takes a path.
+    /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`], as any call that takes a path: send it
+    /// to the caller, which corrects the path.
     pub fn stat(&self, path: &Path, now: Instant) -> Result<ObjectStat, Refusal> {
         let id = self.resolve(path)?;
         Ok(self.stat_named(id, &self.objects[&id], path.clone(), now))

@@ -122,7 +122,7 @@ impl StateLayout {
     /// Reads the layout from the beginning of a stream.
     ///
     /// # Errors
-    /// [`FramingError`]: the stream is of no use.
+    /// [`FramingError`]: the stream is of no use; restore an earlier one.
     pub fn read(head: &[u8]) -> Result<Self, FramingError> {
         let length = Self::head_bytes(head)?.ok_or(FramingError::Cut)?;
         let index = head.get(PREFIX_BYTES..length).ok_or(FramingError::Cut)?;

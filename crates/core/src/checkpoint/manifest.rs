@@ -182,7 +182,7 @@ impl CheckpointManifest {
     /// Decodes a stored manifest and verifies its version and its checksum under `key`.
     ///
     /// # Errors
-    /// [`CheckpointManifestError`]: the generation cannot be restored.
+    /// [`CheckpointManifestError`]: restore the generation before.
     pub fn decode(key: &ChunkKey, bytes: &[u8]) -> Result<Self, CheckpointManifestError> {
         let version = *bytes.first().ok_or(CheckpointManifestError::Cut)?;
         if version != VERSION {

@@ -60,7 +60,7 @@ impl Lifetimes {
     /// ages.
     ///
     /// # Errors
-    /// [`ModelError::NoLifetimes`] when none ended.
+    /// [`ModelError::NoLifetimes`] when none ended: observe the machines for longer.
     pub fn new(ended: &[Millis], alive: &[Millis]) -> Result<Self, ModelError> {
         let observe = |has_ended| {
             move |age: &Millis| Observation { hours: age.0 as f64 / MILLIS_PER_HOUR, has_ended }

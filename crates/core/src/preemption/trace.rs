@@ -125,7 +125,7 @@ impl Trace {
     /// known to live at least so long.
     ///
     /// # Errors
-    /// [`ModelError::NoLifetimes`] when no machine ended.
+    /// [`ModelError::NoLifetimes`] when no machine ended: take a longer trace.
     pub fn lifetimes(&self) -> Result<Lifetimes, ModelError> {
         let mut slots: BTreeMap<&str, TraceSlot> = BTreeMap::new();
         let mut lives = Lives::default();

@@ -133,7 +133,7 @@ impl ObjectOptions {
     /// Opens the store; returns it with the prefix of all names in it.
     ///
     /// # Errors
-    /// [`ObjectTierError`]: the URL or the settings name no store.
+    /// [`ObjectTierError`]: the URL or the settings name no store; correct them.
     pub fn open(&self) -> Result<(Arc<dyn ObjectStore>, Path), ObjectTierError> {
         self.store()
     }

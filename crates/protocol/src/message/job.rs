@@ -6,14 +6,15 @@ use crate::ids::JobId;
 use crate::path::Path;
 use crate::time::{Instant, Millis};
 
-/// The properties that an application expects of its data. A hint is never a promise.
+/// The properties that an application expects of its data. A hint is never a promise. No decision
+/// uses the first three yet: they are stored, and shown with the job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobHints {
-    /// Expected bytes at the peak; `None` when unknown.
+    /// Expected bytes at the peak; `None` when unknown. Stored and shown, not used yet.
     pub expected_bytes: Option<u64>,
-    /// Expected bytes per second at the peak; `None` when unknown.
+    /// Expected bytes per second at the peak; `None` when unknown. Stored and shown, not used yet.
     pub throughput_bytes_per_second: Option<u64>,
-    /// Whether the application waits for single small reads.
+    /// Whether the application waits for single small reads. Stored and shown, not used yet.
     pub is_latency_sensitive: bool,
     /// Whether its objects are deleted by their first whole read.
     pub delete_after_read: bool,

@@ -116,7 +116,8 @@ impl PageCall<'_> {
     /// and that between two pieces, not the time in which `pieces` are taken.
     ///
     /// # Errors
-    /// [`PageCallError`], also when the answer broke off or `pieces` are taken no more.
+    /// [`PageCallError`], also when the answer broke off or `pieces` are taken no more: drop what
+    /// came, and try again.
     pub async fn download(
         self,
         pieces: mpsc::Sender<Bytes>,
@@ -205,7 +206,7 @@ impl PageCall<'_> {
 /// the time to the answer's head.
 ///
 /// # Errors
-/// [`PageCallError`]: the other server does not answer.
+/// [`PageCallError`]: the other server does not answer; the caller gets that as the response.
 pub async fn pass_on<B>(
     request: Request<B>,
     address: &str,

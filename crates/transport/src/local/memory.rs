@@ -34,7 +34,7 @@ impl SharedMemory {
     /// Neither of the two can change its size: its mapping never ends early.
     ///
     /// # Errors
-    /// The kernel's error when it has no descriptor or no address space.
+    /// The kernel's error when it has no descriptor or no address space: the peer uses TCP.
     pub fn create(name: &str, bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create(name, flags)?);
@@ -48,7 +48,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// `InvalidData` when it is smaller than `bytes` or could become so, which would end this
-    /// process at the first touch behind its end; else the kernel's error.
+    /// process at the first touch behind its end; else the kernel's error. Use TCP.
     pub fn read_only(file: OwnedFd, bytes: u64) -> io::Result<Self> {
         let (file, bytes) = checked(file, bytes)?;
         let map = MmapOptions::new().len(bytes).map_raw_read_only(&file)?;

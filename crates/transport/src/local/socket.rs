@@ -39,7 +39,8 @@ impl PacketSocket {
     /// `backlog` connections can wait to be accepted.
     ///
     /// # Errors
-    /// The kernel's error: the path exists, cannot be made, or is longer than 107 bytes.
+    /// The kernel's error: the path exists, cannot be made, or is longer than 107 bytes. Choose
+    /// another path.
     pub fn listen(path: &Path, backlog: i32) -> io::Result<Self> {
         let socket = Self::new()?;
         rustix::net::bind(&socket.file, &SocketAddrUnix::new(path)?)?;
@@ -51,7 +52,8 @@ impl PacketSocket {
     /// Takes the next connection of a listening socket.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none yet: wait until [`Self::ready`]. Else the kernel's error.
+    /// `WouldBlock` when there is none yet: wait until [`Self::ready`]. Else the kernel's error:
+    /// try again later.
     pub fn accept(&self) -> io::Result<Self> {
         let file = rustix::net::accept_with(&self.file, SocketFlags::CLOEXEC)?;
         Ok(Self { file })
@@ -60,7 +62,7 @@ impl PacketSocket {
     /// Connects to a listening socket's path. It does not wait for room in the listener's queue.
     ///
     /// # Errors
-    /// `WouldBlock` when too many wait to be accepted: use TCP. Else the kernel's error.
+    /// `WouldBlock` when too many wait to be accepted, or else the kernel's error: use TCP.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
         // A connection to a Unix socket waits for nothing but room in the listener's queue.
@@ -73,7 +75,7 @@ impl PacketSocket {
     /// Returns the user that the peer's process ran as when it connected.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error: drop the connection, whose user is unknown.
     pub fn peer_uid(&self) -> io::Result<u32> {
         let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("twelve bytes");
@@ -95,7 +97,7 @@ impl PacketSocket {
     /// read the packets before.
     ///
     /// # Errors
-    /// The kernel's error; `BrokenPipe` when the peer is gone.
+    /// The kernel's error, `BrokenPipe` when the peer is gone: close the connection.
     pub fn send(&self, parts: &[IoSlice<'_>], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.send_with(parts, file, SendFlags::NOSIGNAL)
     }
@@ -103,7 +105,8 @@ impl PacketSocket {
     /// Sends as [`Self::send`] does, but fails with `WouldBlock` where that would block.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// `WouldBlock` while the peer has not read the packets before: send again later. Else as
+    /// [`Self::send`].
     pub fn send_now(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.send_with(parts, None, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
@@ -147,7 +150,7 @@ impl PacketSocket {
     /// none. A packet of 0 bytes means that the peer is gone.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error: close the connection.
     pub fn receive_now(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Option<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -170,7 +173,7 @@ impl PacketSocket {
     /// the two is so.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error: close the connection.
     pub fn wait(&self, within: Duration) -> io::Result<bool> {
         let mut files = [PollFd::new(&self.file, PollFlags::IN)];
         let within = Timespec::try_from(within).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
@@ -192,7 +195,8 @@ impl PacketSocket {
     /// also until a connection is there to be accepted. One caller at a time.
     ///
     /// # Errors
-    /// The kernel's error, also when two wait.
+    /// The kernel's error, also when two wait: close the connection, or wait for the next one
+    /// later.
     pub async fn ready(self: &Arc<Self>) -> io::Result<()> {
         // SAFETY: the registration holds the socket, whose descriptor is open and the same until
         // the last holder is gone.

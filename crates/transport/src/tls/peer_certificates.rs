@@ -29,7 +29,7 @@ impl ClientTls {
     /// certificates also if they are not trusted.
     ///
     /// # Errors
-    /// No server listens there, or it shows no certificate.
+    /// No server listens there, or it shows no certificate: check the address.
     pub async fn shown_by(&self, address: &str) -> io::Result<PeerCertificates> {
         let stream = TcpStream::connect(address).await?;
         let provider = Arc::new(default_provider());

@@ -61,14 +61,14 @@ public final class JobRequest {
         return with(new Limits(limits.quotaBytes, limits.names, most));
     }
 
-    /** Hints how many bytes there will be at the peak; -1 when unknown. */
+    /** Hints how many bytes there will be at the peak; -1 when unknown. It decides nothing yet. */
     public JobRequest withExpectedBytes(long bytes) {
         Hints other = hints.copy();
         other.expectedBytes = PutOptions.checked("expectedBytes", bytes);
         return new JobRequest(path, leaseMillis, limits, other);
     }
 
-    /** Hints how many bytes per second there will be at the peak; -1 when unknown. */
+    /** Hints the bytes per second at the peak; -1 when unknown. It decides nothing yet. */
     public JobRequest withThroughputBytesPerSecond(long bytes) {
         Hints other = hints.copy();
         other.throughputBytes = PutOptions.checked("throughputBytesPerSecond", bytes);
@@ -89,7 +89,7 @@ public final class JobRequest {
         return new JobRequest(path, leaseMillis, limits, other);
     }
 
-    /** Hints whether the application waits on single small reads. */
+    /** Hints whether the application waits on single small reads. It decides nothing yet. */
     public JobRequest withLatencySensitive(boolean latencySensitive) {
         Hints other = hints.copy();
         other.latencySensitive = latencySensitive;
