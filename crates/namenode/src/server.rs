@@ -144,6 +144,8 @@ impl NamenodeServer {
     /// more than the time of a few round trips then. Returns once the other leads, or it is clear
     /// that none will.
     pub async fn leave_leadership(&self) {
+        // One that was just elected gives the leadership away once it has taken it over.
+        self.state.group.taken_over().await;
         let (reply, moved) = oneshot::channel();
         let order = GroupInput::Order(GroupOrder::MoveLeader(None), reply);
         if self.state.group.serving_state() == ServingState::Leader

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::text;
 use crate::cluster::http;
-use crate::cluster::namenodes::Group;
+use crate::cluster::namenodes::{self, Group};
 use crate::cluster::{
     Ran, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until,
 };
@@ -424,6 +424,45 @@ fn machine_that_is_not_taken_leads_after_a_while() {
     until("the steady one leads", SOON + SOON, || {
         (group.leader_seen_by(1) == Some(2)).then_some(())
     });
+}
+
+/// A signal that comes while a member takes the lead over. It may have proposed a round whose answers
+/// it does not receive any more: the next round would begin at the same number.
+#[test]
+fn member_that_is_terminated_as_it_begins_to_lead_ends_no_other_one() {
+    let mut group = Group::start(3, &[]);
+    for round in 0..8 {
+        let leader = group.leader();
+        let next = (leader + 1) % 3;
+        let mut server = group.members[next].take().expect("it runs");
+        let elections = |server: &Server| server.log().matches("role=Leader").count();
+        let before = elections(&server);
+        // Members have the numbers in which they joined.
+        let number = (next + 1).to_string();
+        let mut order = sanderling();
+        order.args(["group", "move-leader", &number, "--namenode", &group.addresses[leader]]);
+        let ordered = std::thread::spawn(move || run(&mut order));
+        let limit = Instant::now() + SOON;
+        while elections(&server) == before {
+            assert!(Instant::now() < limit, "member {number} is not elected: {}", server.log());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server.terminate();
+        let status = server.wait(SOON);
+        assert!(status.success(), "{}", server.log());
+        // Whether the order was carried out may be unknown to its command by now.
+        ordered.join().expect("the command ends");
+        let leader = group.leader();
+        block_on(async {
+            namenodes::put(&namenodes::client(&group.addresses[leader]).await, round).await
+        });
+        assert_eq!(group.running().count(), 2);
+        for place in group.running().collect::<Vec<_>>() {
+            assert!(group.leader_seen_by(place).is_some(), "member {} has ended", place + 1);
+        }
+        group.restart(next);
+        group.until_voters(3);
+    }
 }
 
 #[test]

@@ -114,6 +114,14 @@ impl RoundFlight {
         !self.agreed.is_empty()
     }
 
+    /// Returns the term in which its leader may propose no other round: a piece of this one was
+    /// proposed, and the shell gave it up. The quorum may get that piece, and a round behind it
+    /// would begin at the same number, as the catalog lacks it.
+    #[must_use]
+    pub fn barred_term(&self) -> Option<u64> {
+        (self.is_lost && self.is_proposed()).then_some(self.term)
+    }
+
     /// Gives the round up and returns the pieces that are agreed: the shell applies them as another
     /// leader's, before anything that follows them in the log.
     pub fn give_up(&mut self) -> Vec<Bytes> {

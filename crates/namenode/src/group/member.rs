@@ -136,6 +136,8 @@ pub(crate) struct GroupSeat {
     own_life: OwnLife,
     /// Snapshots for others. They wait until the round under way is applied.
     sends: SnapshotSends,
+    /// The term in which this member proposes no round any more.
+    barred_term: Option<u64>,
     /// Whether a file has failed: nothing is written, sent or applied any more.
     has_failed: bool,
 }
@@ -265,6 +267,7 @@ impl GroupSeat {
             machine,
             own_life: OwnLife::default(),
             sends: SnapshotSends::default(),
+            barred_term: None,
             has_failed: false,
         }
     }
@@ -698,7 +701,11 @@ impl GroupSeat {
     /// Begins a round of these pieces, of which none is proposed.
     pub(crate) fn take_off(&mut self, pieces: Vec<Vec<u8>>) {
         let pieces = pieces.into_iter().map(Bytes::from);
-        self.flight = Some(RoundFlight::new(self.replica.term(), pieces));
+        let mut flight = RoundFlight::new(self.replica.term(), pieces);
+        if self.barred_term == Some(self.replica.term()) {
+            drop(flight.give_up());
+        }
+        self.flight = Some(flight);
     }
 
     /// Proposes what is left of the round, the last of whose commands is of the time `at`.
@@ -734,7 +741,8 @@ impl GroupSeat {
 
     /// Ends the round under way.
     pub(crate) fn land(&mut self) {
-        self.flight = None;
+        let ended = self.flight.take().and_then(|flight| flight.barred_term());
+        self.barred_term = ended.or(self.barred_term);
     }
 
     /// Removes the oldest part of the log on disk when it is large.

@@ -126,6 +126,31 @@ async fn failed_sync_at_the_end_makes_a_member_without_syncs_a_new_one() {
     assert!(kept.has_forgotten(&directory(&disk)));
 }
 
+/// The quorum may get the round that was given up: its catalog lacks that, so the next one would
+/// begin at the same number, and no member could apply both.
+#[tokio::test]
+async fn leader_that_gave_up_a_round_proposes_no_other_one_in_its_term() {
+    let disk = Disk::default();
+    let mut seat = founded(&disk, Sync::Os);
+    let ends = |seat: &GroupSeat| seat.replica.ends().0;
+    let before = ends(&seat);
+    begin_round(&mut seat);
+    assert_eq!((ends(&seat), seat.flight()), (before + 1, FlightState::UnderWay));
+    assert!(seat.has_proposed() && seat.give_up().is_empty(), "nothing of it is agreed");
+    seat.land();
+    begin_round(&mut seat);
+    assert_eq!((ends(&seat), seat.flight()), (before + 1, FlightState::Lost));
+    assert!(!seat.has_proposed());
+    // A round of which nothing was proposed is another's to propose.
+    seat.land();
+    seat.barred_term = None;
+    seat.take_off(round::encode(0, [].iter()));
+    drop(seat.give_up());
+    seat.land();
+    begin_round(&mut seat);
+    assert_eq!((ends(&seat), seat.flight()), (before + 2, FlightState::UnderWay));
+}
+
 /// The catalog lacks a round that the log has, until all of it is agreed and applied. An image of
 /// it in between would be of no place of the log.
 #[tokio::test]
