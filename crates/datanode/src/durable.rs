@@ -160,7 +160,6 @@ impl DurableStores {
     /// in another one.
     pub(crate) async fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
         options.iter().try_for_each(DurableOptions::refuse_users)?;
-        check_stores_apart(options).await?;
         let mut stores = BTreeMap::new();
         for one in options {
             let medium = one.open()?;
@@ -169,6 +168,7 @@ impl DurableStores {
                 return Err(DurableStoreError::Twice { name: one.name.clone() });
             }
         }
+        check_stores_apart(options).await?;
         Ok(Self { stores })
     }
 
