@@ -18,8 +18,8 @@ const OWN: &str = "sanderling_";
 /// This program's parts that log.
 const PARTS: [&str; 10] = [
     "bench",
-    "command",
     "client",
+    "command",
     "datanode",
     "gateway",
     "manager",
