@@ -434,7 +434,9 @@ fn images_that_wait_take_a_quarter_of_what_the_control_group_has_left() {
         (seen.2.elapsed() > Duration::from_secs(2)).then_some(())
     });
     let beside = seen.1.saturating_sub(quarter) >> 20;
-    assert!((128..=320).contains(&beside), "{} MiB, {} MiB", seen.1 >> 20, quarter >> 20);
+    // What was freed stays in the arenas of glibc, each of 64 MiB. Without a bound all of the
+    // task's images would be here, which are more than 640 MiB.
+    assert!((128..=416).contains(&beside), "{} MiB, {} MiB", seen.1 >> 20, quarter >> 20);
 }
 
 #[test]

@@ -426,8 +426,8 @@ fn machine_that_is_not_taken_leads_after_a_while() {
     });
 }
 
-/// A signal that comes while a member takes the lead over. It may have proposed a round whose answers
-/// it does not receive any more: the next round would begin at the same number.
+/// A signal that comes while a member takes the lead over. It may have proposed a round whose
+/// answers it does not receive any more: the next round would begin at the same number.
 #[test]
 fn member_that_is_terminated_as_it_begins_to_lead_ends_no_other_one() {
     let mut group = Group::start(3, &[]);
