@@ -23,9 +23,13 @@ const GONE_MACHINE_IS_TRIED_LAST: u64 = 9_100_395;
 /// took its dead leader for the one that leads, and did not request whether it was still a member.
 const SPARE_IS_REMOVED_WHILE_CUT_OFF: u64 = 9_100_625;
 
+/// A leader got a late vote from a member whose time had jumped. It took that time after it had
+/// begun to serve, so that nothing excused the jump.
+const VOTE_IS_LATE: u64 = 9_700_134;
+
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
-    for seed in [GONE_MACHINE_IS_TRIED_LAST, SPARE_IS_REMOVED_WHILE_CUT_OFF] {
+    for seed in [GONE_MACHINE_IS_TRIED_LAST, SPARE_IS_REMOVED_WHILE_CUT_OFF, VOTE_IS_LATE] {
         let outcome = run_group(seed, None, false);
         assert_eq!(outcome.violation.map(|found| found.to_string()), None, "{seed}");
     }

@@ -230,7 +230,9 @@ impl Replica {
             }
             Body::VoteAnswer { is_granted, .. } => {
                 self.answered.insert(from, now);
-                if *is_granted {
+                // A late one may have the time of a leader that never served, and this one has
+                // excused all that its own time has jumped by when it began to serve.
+                if *is_granted && self.role() != ReplicaRole::Leader {
                     self.take_leaders_time(now, time);
                 }
             }
