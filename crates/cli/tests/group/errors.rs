@@ -10,6 +10,7 @@ use crate::cluster::http;
 use crate::cluster::namenodes::{Group, assert_there, client, put};
 use crate::cluster::{SOON, Server, block_on, run, sanderling, spawn_with, until};
 use crate::disk::{Disks, EIO, ENOSPC, Faults};
+use crate::faulty_files::{FaultyFiles, FileFaults};
 use bytes::Bytes;
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, Role};
@@ -287,20 +288,21 @@ fn only_voter_that_a_crash_may_have_cut_leaves_it_to_the_operator_to_go_on_from_
     assert_eq!(accepted.code, 0, "{accepted}");
 }
 
-/// What a failed sync leaves is not known, whatever the next one reports.
+/// What a failed sync leaves is not known, whatever the next one reports. The journal's syncs work:
+/// they have a test of their own, and the first that fails ends the member.
 #[test]
 fn member_whose_sync_fails_ends_at_once_and_the_others_go_on() {
     let mut group = Group::start(3, &["--sync", "always"]);
-    let Some(disks) = Disks::build(group.directory.path()) else {
-        eprintln!("SKIPPED: no C compiler makes the disk that fails");
+    let Some(files) = FaultyFiles::build(group.directory.path(), "rounds-") else {
+        eprintln!("SKIPPED: no C compiler makes the files that fail");
         return;
     };
     for leads in [false, true] {
         let failed = (group.leader() + usize::from(!leads)) % 3;
         let all = group.addresses.join(",");
-        let mut server = with_disk(&mut group, &disks, failed, leads);
+        let mut server = with_files(&mut group, &files, failed, leads);
         let first = u64::from(leads) * 10;
-        disks.set("failed", Faults { on_sync: EIO, ..Faults::default() });
+        files.set(FileFaults { on_sync: EIO, left: FileFaults::ALL, ..FileFaults::default() });
         block_on(async {
             let client = client(&all).await;
             for number in first..first + 10 {
@@ -315,7 +317,7 @@ fn member_whose_sync_fails_ends_at_once_and_the_others_go_on() {
         }
         let mark = catalog(&group, failed).join("group-sync-failed");
         assert!(mark.exists(), "the next start must not believe a sync");
-        disks.set("failed", Faults::default());
+        files.set(FileFaults::default());
         group.restart(failed);
         assert!(!mark.exists(), "the log was written anew");
         group.until_voters(3);
@@ -348,13 +350,13 @@ fn member_whose_log_was_not_synced_when_it_ended_comes_back_only_as_a_new_one() 
     block_on(async { assert_there(&client(&listen).await, 0..1).await });
 }
 
-/// Starts a member again on a disk that can be made to fail, as the leader or not.
-fn with_disk(group: &mut Group, disks: &Disks, place: usize, leads: bool) -> Server {
+/// Starts a member again with files that can be made to fail, as the leader or not.
+fn with_files(group: &mut Group, files: &FaultyFiles, place: usize, leads: bool) -> Server {
+    let variables = files.variables();
     group.kill(place);
     let (listen, there) = (group.addresses[place].clone(), text(catalog(group, place)));
     let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
     let words = [&words[..], &["--sync", "always"]].concat();
-    let variables = disks.variables("failed", &catalog(group, place));
     let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
     let name = format!("namenode-{place}");
     let server = spawn_with(group.directory.path(), &name, &words, &variables).serves();
