@@ -14,7 +14,7 @@ use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::refused;
 use sanderling_command::session::Session;
-use sanderling_protocol::message::{Condition, Entry, ObjectKind};
+use sanderling_protocol::message::{Condition, DurableState, Entry, ObjectKind};
 use sanderling_protocol::{Path as StorePath, Refusal, amount};
 use thiserror::Error;
 
@@ -282,6 +282,24 @@ impl TaskBackend {
                 }
             }
         }
+    }
+
+    /// Returns, for each of these names in a directory, whether the store of the durable directory
+    /// has the object; `None` if this is in no durable directory. A bucket and a directory need no
+    /// other store.
+    ///
+    /// # Errors
+    /// The backend cannot be read: try again.
+    pub(crate) async fn durable(
+        &self,
+        directory: &str,
+        names: Vec<String>,
+    ) -> Result<Option<Vec<bool>>, Failure> {
+        let Self::Store { client, root, .. } = self else { return Ok(None) };
+        let states = client.durable_states(&below(root, directory)?, names).await;
+        let states = states.map_err(|error| self.failed(&error))?;
+        let is_there = |state: DurableState| state != DurableState::Volatile;
+        Ok(states.map(|states| states.into_iter().map(is_there).collect()))
     }
 
     /// Returns whether something that is no directory has the name of this place, so that nothing

@@ -319,9 +319,10 @@ impl Generations {
         reader.await.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?
     }
 
-    /// Removes the generations that were given up, and what is older than the newest `keep` ones,
-    /// but no pack while one of no use is among these; only for the holder of the lock, while no
-    /// dump is under way. It stops when another runner has taken the lock meanwhile.
+    /// Removes the generations that were given up, and what is older than the newest `keep` ones
+    /// and, below a durable directory, than the newest one that the store has, but no pack while
+    /// one of no use is among these; only for the holder of the lock, while no dump is under way.
+    /// It stops when another runner has taken the lock meanwhile.
     ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.
@@ -333,12 +334,23 @@ impl Generations {
         lock: &TaskLock,
     ) -> Result<RemovalPlan, Failure> {
         let stored = Self::packs(&self.backend).await?;
-        let plan = removal_plan(found, &stored, keep);
+        let durable = self.durable(found).await?;
+        let plan = removal_plan(found, &stored, keep, durable.as_ref());
         self.expect_held(lock).await?;
         self.remove(given_up, lock).await?;
         self.remove(&plan.generations, lock).await?;
         self.remove_packs(&plan.packs, lock).await?;
         Ok(plan)
+    }
+
+    /// Returns which generations the store of a durable directory has. It has the packs that a
+    /// manifest names before it has the manifest.
+    async fn durable(&self, found: &[FoundGeneration]) -> Result<Option<BTreeSet<u64>>, Failure> {
+        let names = found.iter().map(|it| file_name(it.number)).collect();
+        let states = self.backend.durable("generations", names).await?;
+        let Some(states) = states else { return Ok(None) };
+        let there = found.iter().zip(states).filter(|(_, is_there)| *is_there);
+        Ok(Some(there.map(|(it, _)| it.number).collect()))
     }
 
     /// Removes the packs that no generation names, so that a store that is full has room again;
@@ -454,7 +466,12 @@ pub(crate) fn found(looked: &[CheckedGeneration]) -> Vec<FoundGeneration> {
 }
 
 fn manifest_name(number: u64) -> String {
-    format!("generations/{number:0DIGITS$}")
+    format!("generations/{}", file_name(number))
+}
+
+/// Returns the name of a manifest among the generations.
+fn file_name(number: u64) -> String {
+    format!("{number:0DIGITS$}")
 }
 
 /// Returns the name of a pack's object.

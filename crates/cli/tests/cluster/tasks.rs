@@ -136,16 +136,23 @@ impl TaskPlace {
 
     /// Restores the newest good generation and verifies it; returns it and its count.
     pub(crate) fn restored(&self) -> (u64, u64) {
+        self.try_restored().unwrap_or_else(|ran| panic!("{ran}"))
+    }
+
+    /// As [`Self::restored`]; the command if it fails.
+    pub(crate) fn try_restored(&self) -> Result<(u64, u64), Ran> {
         let to = self.path("restored");
         let ran = run(self.task("restore").arg("--json").arg("--state").arg(&to));
-        assert_eq!(ran.code, 0, "{ran}");
+        if ran.code != 0 {
+            return Err(ran);
+        }
         let document: Value = serde_json::from_str(&ran.stdout).expect("JSON");
         let mut verify = Command::new("python3");
         verify.arg(self.path("counter.py")).arg(self.bytes.to_string());
         let verified = run(verify.arg(&to));
         assert_eq!(verified.code, 0, "{verified}");
         let count = verified.stdout.trim().parse().expect("a count");
-        (document["restored"].as_u64().expect("a number"), count)
+        Ok((document["restored"].as_u64().expect("a number"), count))
     }
 
     /// Verifies all generations.

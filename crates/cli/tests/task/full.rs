@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path as LocalPath, PathBuf};
 
-use crate::cluster::stores::{add, make};
+use crate::cluster::stores::{add, fleet, make};
 use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
 use crate::cluster::{Cluster, SOON, Shape, run, sanderling, until};
 use serde_json::Value;
@@ -189,4 +189,33 @@ fn full_store_of_a_durable_directory_holds_no_checkpoint_up() {
     cluster.datanodes.clear();
     add(&mut cluster, "d1", &store);
     assert_eq!(place.restored().0, newest);
+}
+
+/// While the store is away it gets none of the later generations, and those end with the machines.
+#[test]
+fn newest_durable_generation_is_there_after_all_machines_however_far_the_store_is_behind() {
+    let (mut cluster, store) = fleet(2);
+    make(&cluster, "/tasks");
+    let place = TaskPlace::in_cluster(&cluster.namenode.address, STATE_BYTES / 16);
+    let mut runner = place.runner("first", &[], &["--keep", "1", "--lock-age", "10m"]);
+    place.until_after(1, &mut runner);
+    let synced = cluster.cli(&["fs", "sync", "/tasks", "--timeout", "60s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).expect("away");
+    let before = place.newest();
+    place.until_after(before + 3, &mut runner);
+    runner.kill();
+    let kept = place.generations();
+    cluster.datanodes.clear();
+    let _ = fs::remove_dir_all(&store);
+    fs::rename(&away, &store).expect("back");
+    add(&mut cluster, "next", &store);
+    let (restored, _) = until("one restores", SOON, || place.try_restored().ok());
+    assert!(kept.contains(&restored), "{restored} {kept:?}");
+    // The next runner goes on from it, and removes what is older once the store has more.
+    let mut runner = place.runner("next", &[], &["--keep", "1"]);
+    place.until_after(before + 5, &mut runner);
+    until("the old ones go", SOON, || (!place.generations().contains(&restored)).then_some(()));
+    runner.kill();
 }

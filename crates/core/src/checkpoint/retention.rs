@@ -46,6 +46,10 @@ impl FoundGeneration {
 
 /// Returns what to remove so that the newest `keep` whole generations stay.
 ///
+/// `durable` has the numbers of the generations whose manifests the store of a durable directory
+/// has, so that it has their packs, too; `None` below no durable directory. The newest whole one
+/// of them and all later ones stay: what no store has may end with a machine that is killed.
+///
 /// Generations that are not whole stay while they are newer than the oldest one that is kept:
 /// their packs may come back, and they do not count. As long as one stays whose manifest cannot be
 /// read, all packs do: it may be read later, and name any of them.
@@ -54,15 +58,21 @@ pub fn removal_plan(
     found: &[FoundGeneration],
     stored: &BTreeMap<PackId, u64>,
     keep: usize,
+    durable: Option<&BTreeSet<u64>>,
 ) -> RemovalPlan {
     assert!(keep > 0, "at least one generation is kept");
     let mut whole: Vec<u64> =
         found.iter().filter(|it| it.is_whole(stored)).map(|it| it.number).collect();
     whole.sort_unstable_by(|one, other| other.cmp(one));
-    // Without a whole generation nothing is known to be of no use.
-    let Some(oldest) = whole.get(keep.min(whole.len()).wrapping_sub(1)).copied() else {
+    let safe = match durable {
+        Some(durable) => whole.iter().find(|it| durable.contains(it)).copied(),
+        None => Some(u64::MAX),
+    };
+    // Without a whole generation, or without a durable one, nothing is known to be of no use.
+    let Some((oldest, safe)) = whole.iter().take(keep).next_back().copied().zip(safe) else {
         return RemovalPlan::default();
     };
+    let oldest = oldest.min(safe);
     let (kept, removed): (Vec<_>, Vec<_>) =
         found.iter().cloned().partition(|it| it.number >= oldest);
     let mut generations: Vec<u64> = removed.iter().map(|it| it.number).collect();
@@ -132,18 +142,37 @@ mod tests {
             generation(3, &[2, 3]),
             generation(4, &[4]),
         ];
-        let plan = removal_plan(&found, &stored(&[1, 2, 3, 4, 9]), 2);
+        let plan = removal_plan(&found, &stored(&[1, 2, 3, 4, 9]), 2, None);
         assert_eq!(plan.generations, [1, 2]);
         assert_eq!(plan.packs, [id(1), id(9)]);
+    }
+
+    #[test]
+    fn newest_durable_generation_and_all_later_ones_are_kept() {
+        let found: Vec<_> = (1..=5).map(|number| generation(number, &[number as u8])).collect();
+        let stored = stored(&[1, 2, 3, 4, 5, 9]);
+        let plan = |keep, durable: &[u64]| {
+            removal_plan(&found, &stored, keep, Some(&durable.iter().copied().collect()))
+        };
+        let behind = RemovalPlan { generations: vec![1], packs: vec![id(1), id(9)] };
+        assert_eq!(plan(1, &[1, 2]), behind);
+        assert_eq!(plan(2, &[1, 2, 3, 4, 5]).generations, [1, 2, 3]);
+        // Before the store has one, no machine may be the only place of what is kept.
+        assert_eq!(plan(1, &[]), RemovalPlan::default());
+        // One of which a pack is gone restores nothing.
+        let mut lost = stored.clone();
+        lost.remove(&id(3));
+        let durable = BTreeSet::from([1, 2, 3]);
+        assert_eq!(removal_plan(&found, &lost, 1, Some(&durable)).generations, [1]);
     }
 
     #[test]
     fn generations_that_are_not_whole_do_not_count() {
         let damaged = FoundGeneration { number: 4, packs: None };
         let found = [generation(1, &[1]), generation(2, &[2]), generation(3, &[8]), damaged];
-        let plan = removal_plan(&found[..3], &stored(&[1, 2]), 1);
+        let plan = removal_plan(&found[..3], &stored(&[1, 2]), 1, None);
         assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![id(1)] });
-        let nothing = removal_plan(&found[2..], &stored(&[1, 2]), 1);
+        let nothing = removal_plan(&found[2..], &stored(&[1, 2]), 1, None);
         assert_eq!(nothing, RemovalPlan::default());
     }
 
@@ -152,10 +181,10 @@ mod tests {
         let unreadable = |number| FoundGeneration { number, packs: None };
         let found = [generation(1, &[1]), generation(2, &[2]), unreadable(3), generation(4, &[4])];
         let stored = stored(&[1, 2, 3, 4]);
-        let plan = removal_plan(&found, &stored, 2);
+        let plan = removal_plan(&found, &stored, 2, None);
         assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![] });
         // As soon as enough whole ones are newer it goes, and with it what it may have named.
-        let plan = removal_plan(&found, &stored, 1);
+        let plan = removal_plan(&found, &stored, 1, None);
         assert_eq!(plan.generations, [1, 2, 3]);
         assert_eq!(plan.packs, [id(1), id(2), id(3)]);
     }
@@ -171,9 +200,9 @@ mod tests {
 
     #[test]
     fn fewer_generations_than_are_kept_stay() {
-        let plan = removal_plan(&[generation(1, &[1])], &stored(&[1]), 3);
+        let plan = removal_plan(&[generation(1, &[1])], &stored(&[1]), 3, None);
         assert_eq!(plan, RemovalPlan::default());
-        assert_eq!(removal_plan(&[], &stored(&[1]), 3), RemovalPlan::default());
+        assert_eq!(removal_plan(&[], &stored(&[1]), 3, None), RemovalPlan::default());
     }
 
     #[test]
