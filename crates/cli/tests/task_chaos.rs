@@ -115,6 +115,14 @@ impl Drop for Runner {
     }
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the end of the runners' log\n{}", self.log());
+        }
+    }
+}
+
 impl World {
     fn start(seed: u64) -> Self {
         let (cluster, store) = fleet_with(3, &["--no-manager"]);
@@ -150,7 +158,7 @@ impl World {
         let log = std::fs::read_to_string(self.place.path().join("runner.log"));
         let log = log.unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
     /// Returns the newest generation whose manifest is there.

@@ -507,8 +507,7 @@ impl Runner<'_> {
         let waited = stopped.is_some();
         drop(stopped);
         if dumped.as_ref().is_err_and(|failure| !TaskFailure::Taken.is(failure)) {
-            // They may be what the store is full of.
-            let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
+            self.make_room(lock).await;
         }
         let (manifest, cost) = dumped?;
         turn.stored();
@@ -562,13 +561,27 @@ impl Runner<'_> {
         }
     }
 
+    /// Removes what the store may be full of, after a dump has failed: packs without a name, and
+    /// generations that stayed while the store of a durable directory had none that is newer.
+    async fn make_room(&mut self, lock: &TaskLock) {
+        let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
+        if self.pace.policy == DumpPolicy::Sanderling {
+            self.remove_old(&[], lock).await;
+        }
+    }
+
     /// Removes what is old, only now that the new generation stands.
     async fn collect(&mut self, number: u64, lock: &TaskLock) {
         // Generations that were given up go first: nothing else names their packs.
         self.given_up.retain(|it| *it != number);
         self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
+        let given_up = self.given_up.clone();
+        self.remove_old(&given_up, lock).await;
+    }
+
+    async fn remove_old(&mut self, given_up: &[u64], lock: &TaskLock) {
         let (found, keep) = (found(&self.looked), self.pace.keep as usize);
-        let collected = self.generations.collect(&found, keep, &self.given_up, lock);
+        let collected = self.generations.collect(&found, keep, given_up, lock);
         match timeout(COLLECT_WITHIN, collected).await {
             Ok(Ok(plan)) => self.looked.retain(|(number, _)| !plan.generations.contains(number)),
             Ok(Err(failure)) => {

@@ -219,3 +219,25 @@ fn newest_durable_generation_is_there_after_all_machines_however_far_the_store_i
     until("the old ones go", SOON, || (!place.generations().contains(&restored)).then_some(()));
     runner.kill();
 }
+
+/// What is newer than the newest durable generation stays while the store is away, until nothing
+/// has room. When the store has it, only a removal makes room for the next one.
+#[test]
+fn cluster_that_is_full_of_what_waits_for_the_store_takes_checkpoints_again_when_it_is_back() {
+    let (cluster, store) = fleet(1);
+    make(&cluster, "/tasks");
+    let place = TaskPlace::in_cluster(&cluster.namenode.address, STATE_BYTES);
+    let mut runner = place.runner("first", &[], &["--keep", "1", "--lock-age", "10m"]);
+    place.until_after(1, &mut runner);
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).expect("away");
+    runner.until_logged("no checkpoint", 2);
+    assert!(runner.log().contains("no room for"), "{}", runner.log());
+    let kept = place.newest();
+    let _ = fs::remove_dir_all(&store);
+    fs::rename(&away, &store).expect("back");
+    place.until_after(kept, &mut runner);
+    until("the old ones go", SOON, || (place.generations().len() <= 2).then_some(()));
+    runner.kill();
+    assert_eq!(place.verified().code, 0);
+}
