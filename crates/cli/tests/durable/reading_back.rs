@@ -10,7 +10,7 @@ use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::DurableRequest;
 use sanderling_protocol::{Header, Op, Order, Request};
 
-use crate::cluster::stores::{add, add_with, files, make, put};
+use crate::cluster::stores::{add, add_with, files, fleet, make, put};
 use crate::cluster::{
     Cluster, SOON, Server, Shape, block_on, bytes_of, path, run, sanderling, until, until_gone,
 };
@@ -70,6 +70,37 @@ fn store_that_is_away_holds_up_no_reader_of_another_one() {
     is_read(&cluster, "/there/0", 0, 100);
     fs::rename(away.with_extension("gone"), &away).expect("back");
     is_read(&cluster, "/away/7", 7, 100);
+}
+
+/// The nodes of a fleet that was lost had more than one node has room for. What no reader waits for
+/// leaves room to what readers do.
+#[test]
+fn smaller_fleet_reads_back_what_readers_wait_for_first() {
+    const BYTES: usize = 4 << 20;
+    const OBJECTS: u64 = 30;
+    let (mut cluster, store) = fleet(3);
+    make(&cluster, "/out");
+    block_on(async {
+        let client = cluster.client().await;
+        for number in 0..OBJECTS {
+            put(&client, &format!("/out/{number}"), number, BYTES).await;
+        }
+    });
+    let synced = cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+    cluster.datanodes.clear();
+    add(&mut cluster, "next", &store);
+    until("others are read back", SOON, || {
+        let listed = cluster.json(&["fs", "ls", "-l", "/out"]);
+        let entries = listed["entries"].as_array().cloned().unwrap_or_default();
+        let here = entries.iter().filter(|it| it["durability"] == "durable").count();
+        (here >= 10).then_some(())
+    });
+    for number in [OBJECTS - 1, OBJECTS - 2] {
+        is_read(&cluster, &format!("/out/{number}"), number, BYTES);
+    }
+    let written = cluster.cli(&["fs", "stat", "/out"]);
+    assert!(written.code == 0 && !written.stdout.contains("stalled"), "{written}");
 }
 
 /// What is read of it would take the room of all others again and again.

@@ -4,14 +4,12 @@
 //! datanode that reads them back, and so do their readers. Of an object that was adopted from the
 //! store no block is here until its first reader comes.
 
-use std::collections::BTreeMap;
-
 use sanderling_protocol::limits::PATH_DEPTH_MAX;
 use sanderling_protocol::message::{DurableLoss, LostBlock, RestoredBlock};
 use sanderling_protocol::{BlockId, Millis, NodeId, ObjectId, Policy, Refusal, Request, Tier};
 
 use super::Catalog;
-use super::durable_wanted::{WantedBy, WantedObjects};
+use super::durable_wanted::{WantedObjects, WantedOfDirectory};
 use super::object::ROOT;
 
 /// Pause after which a reader tries again whose bytes are being read back. About what reading a
@@ -30,6 +28,10 @@ const BLOCKS_MAX: usize = 32;
 /// Objects without room after which a directory has no further turn in a view: there may be many.
 /// Each costs a look at the room of all nodes, for which others wait. Chosen, not measured.
 const REFUSED_MAX: usize = 64;
+
+/// The part of the nodes' room, one in so many, that is left free by what is read back without a
+/// reader. Chosen: a reader, and a writer, find room at once after most machines were lost.
+const KEPT_PART: u64 = 4;
 
 impl Catalog {
     /// Takes blocks of an object that were just lost, if its store has it as it is. Returns whether
@@ -172,51 +174,57 @@ impl Catalog {
         losses
     }
 
-    /// Returns what is to be read back of one directory, as much as finds room together. Of the
-    /// first object that does not it names no blocks: the manager reports it.
+    /// Returns what is to be read back of one directory, as much as finds room together: first what
+    /// readers wait for. What else nodes have lost leaves a part of the room to later readers and
+    /// to writers. Of the first object of a reader that finds none it names no blocks: the manager
+    /// reports it.
     fn losses_of(
         &self,
         directory: ObjectId,
-        wanted: &BTreeMap<ObjectId, WantedBy>,
+        wanted: &WantedOfDirectory,
     ) -> impl Iterator<Item = DurableLoss> {
-        let mut room = self.room_to_restore(directory);
-        let mut refused = 0;
-        let live = wanted.iter().filter(move |(_, wanted)| wanted.holds(self.now));
-        let turn = live.map_while(move |(id, _)| {
-            let left = self.durables.restoring_bytes(*id);
-            match room.checked_sub(left) {
+        let (mut room, capacity) = self.room_to_restore(directory);
+        let (mut refused, mut is_reported) = (0, false);
+        let read = wanted.read(self.now).map(|id| (id, None));
+        let lost = wanted.lost(self.now).map(move |id| (id, Some(capacity / KEPT_PART)));
+        let turn = read.chain(lost).map_while(move |(id, kept)| {
+            let less = room.checked_sub(self.durables.restoring_bytes(id));
+            match less.filter(|less| *less >= kept.unwrap_or_default()) {
                 Some(less) => {
                     room = less;
-                    Some(self.loss_of(*id))
+                    Some(self.loss_of(id))
                 }
                 None if refused >= REFUSED_MAX => None,
-                None => {
+                None if kept.is_some() || is_reported => {
                     refused += 1;
-                    let blocks = Vec::new();
-                    let is_first = refused == 1;
-                    let first = || Some(DurableLoss { blocks, ..self.loss_of(*id)? });
-                    Some(if is_first { first() } else { None })
+                    Some(None)
+                }
+                None => {
+                    (refused, is_reported) = (refused + 1, true);
+                    Some(self.loss_of(id).map(|loss| DurableLoss { blocks: Vec::new(), ..loss }))
                 }
             }
         });
         turn.flatten()
     }
 
-    /// Returns the bytes for which the nodes have room that may hold what a directory's store has;
-    /// all there can be if no such node is there. Cost: linear in the nodes.
-    fn room_to_restore(&self, directory: ObjectId) -> u64 {
-        let Some(durable) = self.durables.get(directory) else { return 0 };
+    /// Returns the bytes for which the nodes have room that may hold what a directory's store has,
+    /// and how many they have room for in all; as many as there can be, and none, if no such node
+    /// is there. Cost: linear in the nodes.
+    fn room_to_restore(&self, directory: ObjectId) -> (u64, u64) {
+        let Some(durable) = self.durables.get(directory) else { return (0, 0) };
         let is_active = |node| self.nodes.get(node).is_some_and(|it| it.policy == Policy::Active);
         let nodes = self.durables.nodes().filter(|(_, it)| it.contains(&durable.store));
         let takers: Vec<NodeId> = nodes.map(|(node, _)| node).filter(|it| is_active(*it)).collect();
         if takers.is_empty() {
-            return u64::MAX;
+            return (u64::MAX, 0);
         }
-        let free = |node: NodeId| {
-            let free = |tier| self.node_room(node, tier).0;
-            free(Tier::Dram).saturating_add(free(Tier::Disk))
-        };
-        takers.into_iter().map(free).fold(0, u64::saturating_add)
+        let tiers = takers
+            .into_iter()
+            .flat_map(|node| [Tier::Dram, Tier::Disk].map(|tier| self.node_room(node, tier)));
+        tiers.fold((0_u64, 0_u64), |(room, all), (free, capacity)| {
+            (room.saturating_add(free), all.saturating_add(capacity))
+        })
     }
 
     /// Returns the first lost blocks of an object, and where its bytes are in its store.

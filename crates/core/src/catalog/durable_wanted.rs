@@ -1,6 +1,6 @@
 //! Which objects are to be read back from their stores, by directory, and why each is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::{Instant, Millis, ObjectId};
 
@@ -13,34 +13,6 @@ const READER_NOTED: Millis = Millis(20_000);
 
 const _: () = assert!(READER_NOTED.0 < READER_WAITS.0);
 
-/// Why an object is read back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WantedBy {
-    /// A node was lost that had bytes of it.
-    Loss,
-    /// Its last reader came then.
-    Reader(Instant),
-}
-
-impl WantedBy {
-    /// Returns whether the object is still to be read back.
-    pub(super) fn holds(self, now: Instant) -> bool {
-        self.is_within(now, READER_WAITS)
-    }
-
-    /// Returns whether a reader that comes now need not be logged.
-    pub(super) fn is_noted(self, now: Instant) -> bool {
-        self.is_within(now, READER_NOTED)
-    }
-
-    fn is_within(self, now: Instant, span: Millis) -> bool {
-        match self {
-            Self::Loss => true,
-            Self::Reader(at) => at + span > now,
-        }
-    }
-}
-
 /// The objects that are to be read back.
 ///
 /// No part of a snapshot, and nothing that a command changes in the catalog depends on it: it
@@ -48,8 +20,43 @@ impl WantedBy {
 /// derived, and readers count as if they came then.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WantedObjects {
-    directories: BTreeMap<ObjectId, BTreeMap<ObjectId, WantedBy>>,
+    directories: BTreeMap<ObjectId, WantedOfDirectory>,
     purged_at: Instant,
+}
+
+/// The objects of one durable directory that are to be read back.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WantedOfDirectory {
+    /// Those that lost bytes with a node.
+    lost: BTreeSet<ObjectId>,
+    /// When their last readers came.
+    readers: BTreeMap<ObjectId, Instant>,
+}
+
+impl WantedOfDirectory {
+    /// Returns the objects that readers wait for.
+    pub(super) fn read(&self, now: Instant) -> impl Iterator<Item = ObjectId> {
+        let waits = move |it: &(&ObjectId, &Instant)| *it.1 + READER_WAITS > now;
+        self.readers.iter().filter(waits).map(|(id, _)| *id)
+    }
+
+    /// Returns the objects that lost bytes with a node, and that no reader waits for.
+    pub(super) fn lost(&self, now: Instant) -> impl Iterator<Item = ObjectId> {
+        self.lost.iter().copied().filter(move |id| !self.has_reader(*id, now, READER_WAITS))
+    }
+
+    /// Returns all of them; those that lost bytes and had a reader, twice.
+    pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.lost.iter().chain(self.readers.keys()).copied()
+    }
+
+    fn has_reader(&self, id: ObjectId, now: Instant, span: Millis) -> bool {
+        self.readers.get(&id).is_some_and(|at| *at + span > now)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lost.is_empty() && self.readers.is_empty()
+    }
 }
 
 /// The times of readers are no state of the catalog: in one that was restored they differ.
@@ -64,38 +71,34 @@ impl Eq for WantedObjects {}
 impl WantedObjects {
     /// Notes that an object lost bytes with a node.
     pub(super) fn lost(&mut self, directory: ObjectId, id: ObjectId) {
-        self.directories.entry(directory).or_default().insert(id, WantedBy::Loss);
+        self.directories.entry(directory).or_default().lost.insert(id);
     }
 
     /// Notes that a reader of an object came.
     pub(super) fn read(&mut self, directory: ObjectId, id: ObjectId, now: Instant) {
-        let wanted = self.directories.entry(directory).or_default();
-        let wanted = wanted.entry(id).or_insert(WantedBy::Reader(now));
-        if *wanted != WantedBy::Loss {
-            *wanted = WantedBy::Reader(now);
-        }
+        self.directories.entry(directory).or_default().readers.insert(id, now);
     }
 
-    pub(super) fn get(&self, id: ObjectId) -> Option<WantedBy> {
-        self.directories.values().find_map(|wanted| wanted.get(&id)).copied()
+    /// Returns whether a reader that comes now need not be logged.
+    pub(super) fn is_noted(&self, id: ObjectId, now: Instant) -> bool {
+        self.directories.values().any(|wanted| wanted.has_reader(id, now, READER_NOTED))
     }
 
     /// Returns the durable directories with what is wanted of each.
-    pub(super) fn directories(
-        &self,
-    ) -> impl Iterator<Item = (&ObjectId, &BTreeMap<ObjectId, WantedBy>)> {
+    pub(super) fn directories(&self) -> impl Iterator<Item = (&ObjectId, &WantedOfDirectory)> {
         self.directories.iter()
     }
 
     /// Forgets an object of which nothing is to be read back any more.
     pub(super) fn forget(&mut self, id: ObjectId) {
         for wanted in self.directories.values_mut() {
-            wanted.remove(&id);
+            wanted.lost.remove(&id);
+            wanted.readers.remove(&id);
         }
         self.directories.retain(|_, wanted| !wanted.is_empty());
     }
 
-    /// Forgets objects whose readers are gone. Cost: linear in the objects, once in
+    /// Forgets readers that are gone. Cost: linear in the objects that had one, once in
     /// [`READER_WAITS`].
     pub(super) fn purge(&mut self, now: Instant) {
         if self.purged_at + READER_WAITS > now {
@@ -103,7 +106,7 @@ impl WantedObjects {
         }
         self.purged_at = now;
         for wanted in self.directories.values_mut() {
-            wanted.retain(|_, wanted| wanted.holds(now));
+            wanted.readers.retain(|_, at| *at + READER_WAITS > now);
         }
         self.directories.retain(|_, wanted| !wanted.is_empty());
     }
@@ -116,22 +119,34 @@ mod tests {
     const DIRECTORY: ObjectId = ObjectId(2);
     const OBJECT: ObjectId = ObjectId(7);
 
+    const LOST: ObjectId = ObjectId(8);
+
+    /// Returns what readers wait for, and what else lost bytes.
+    fn wanted_at(wanted: &WantedObjects, now: Instant) -> (Vec<ObjectId>, Vec<ObjectId>) {
+        let found = wanted.directories().next().map(|(_, it)| it);
+        let read = found.into_iter().flat_map(|it| it.read(now)).collect();
+        (read, found.into_iter().flat_map(|it| it.lost(now)).collect())
+    }
+
     #[test]
     fn reader_is_forgotten_and_a_loss_is_not() {
         let now = Instant(5_000_000);
         let mut wanted = WantedObjects::default();
+        wanted.lost(DIRECTORY, LOST);
+        assert_eq!(wanted_at(&wanted, now), (vec![], vec![LOST]));
+        assert!(!wanted.is_noted(LOST, now));
         wanted.read(DIRECTORY, OBJECT, now);
-        wanted.lost(DIRECTORY, ObjectId(8));
-        wanted.read(DIRECTORY, ObjectId(8), now);
-        let [read, lost] = [OBJECT, ObjectId(8)].map(|id| wanted.get(id).expect("it is wanted"));
-        assert_eq!((read, lost), (WantedBy::Reader(now), WantedBy::Loss));
-        assert!(read.holds(now) && read.is_noted(now));
-        assert!(read.holds(now + READER_NOTED) && !read.is_noted(now + READER_NOTED));
+        wanted.read(DIRECTORY, LOST, now);
+        wanted.lost(DIRECTORY, LOST);
+        assert_eq!(wanted_at(&wanted, now), (vec![OBJECT, LOST], vec![]));
+        for id in [OBJECT, LOST] {
+            assert!(wanted.is_noted(id, now) && !wanted.is_noted(id, now + READER_NOTED));
+        }
+        assert_eq!(wanted_at(&wanted, now + READER_NOTED), (vec![OBJECT, LOST], vec![]));
         let later = now + READER_WAITS;
-        assert!(!read.holds(later) && lost.holds(later) && lost.is_noted(later));
+        assert_eq!(wanted_at(&wanted, later), (vec![], vec![LOST]));
         wanted.purge(later);
-        assert_eq!((wanted.get(OBJECT), wanted.get(ObjectId(8))), (None, Some(WantedBy::Loss)));
-        wanted.forget(ObjectId(8));
+        wanted.forget(LOST);
         assert_eq!(wanted.directories().count(), 0);
     }
 }

@@ -7,7 +7,7 @@ use sanderling_protocol::{Instant, NodeId, ObjectId};
 use serde::{Deserialize, Serialize};
 
 use super::durable_queue::{DurableDirectory, StoreEntry};
-use super::durable_wanted::{WantedBy, WantedObjects};
+use super::durable_wanted::{WantedObjects, WantedOfDirectory};
 
 /// All durable directories, and which nodes reach which stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,8 +98,8 @@ impl Durables {
         if self.wanted.iter().any(|id| !self.restoring.contains_key(id)) {
             problems.push("an object is to be read back of which all bytes are here".to_owned());
         }
-        let mut wanted = self.by_directory.directories().flat_map(|(_, wanted)| wanted.keys());
-        if wanted.any(|id| !self.wanted.contains(id)) {
+        let mut wanted = self.by_directory.directories().flat_map(|(_, it)| it.objects());
+        if wanted.any(|id| !self.wanted.contains(&id)) {
             problems.push("an object is read back for its directory only".to_owned());
         }
     }
@@ -211,13 +211,13 @@ impl Durables {
     /// Returns the directories with the objects that are read back of each now, and why.
     pub(super) fn wanted_by_directory(
         &self,
-    ) -> impl Iterator<Item = (&ObjectId, &BTreeMap<ObjectId, WantedBy>)> {
+    ) -> impl Iterator<Item = (&ObjectId, &WantedOfDirectory)> {
         self.by_directory.directories()
     }
 
     /// Returns whether a reader of an object that comes now need not be logged.
     pub(super) fn is_noted(&self, id: ObjectId, now: Instant) -> bool {
-        self.by_directory.get(id).is_some_and(|wanted| wanted.is_noted(now))
+        self.by_directory.is_noted(id, now)
     }
 
     /// Forgets readers that are gone: see [`WantedObjects::purge`].
@@ -259,7 +259,7 @@ mod tests {
         durables.lose(DIRECTORY, OBJECT, 20);
         assert_eq!((durables.restoring_bytes(OBJECT), problems(&durables).len()), (120, 0));
         durables.restored(OBJECT, 100);
-        assert!(durables.is_restoring(OBJECT) && durables.is_noted(OBJECT, Instant(0)));
+        assert!(durables.is_restoring(OBJECT) && !durables.is_noted(OBJECT, Instant(0)));
         durables.restored(OBJECT, 20);
         assert_eq!(durables, Durables::default());
         assert_eq!(durables.wanted_by_directory().count(), 0);
