@@ -12,8 +12,11 @@ mod bag_looks;
 mod bag_replay;
 mod chunk;
 mod driver;
+mod dump_interval;
+mod expectation;
 mod forecast;
 mod framing;
+mod given_up;
 mod images;
 mod interval;
 mod lock;
@@ -24,6 +27,8 @@ mod optimum;
 mod packing;
 mod replay;
 mod retention;
+mod runner_work;
+mod supervisor;
 mod turns;
 
 pub use bag::{
@@ -36,8 +41,11 @@ pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
 pub use driver::{
     CriuRecord, CriuVersion, CriuVersionError, DriverRecord, MachineView, RestoreRefusal,
 };
+pub use dump_interval::{DumpInterval, MachineLives};
+pub use expectation::DumpExpectation;
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
+pub use given_up::GivenUpGenerations;
 pub use images::{
     JoinedImages, StreamedImage, held_pack_bytes, image_buffers, join_images, packs_image_now,
     waiting_chunks,
@@ -51,7 +59,11 @@ pub use manifest::{
     MANIFEST_BYTES_MAX, ManifestPack, PackId, StoredChunk, StoredContent,
 };
 pub use optimum::AgedIntervals;
-pub use packing::{ChunkView, GenerationHead, Packing, SEAL_BYTES};
+pub use packing::{ChunkView, GenerationHead, PACK_BYTES, Packing, SEAL_BYTES};
 pub use replay::{IntervalPolicy, Replay, ReplayedRun, ReplayedTask, hads_interval};
 pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs, unnamed_packs};
+pub use runner_work::{
+    DumpEnd, RunnerEnd, RunnerInput, RunnerNote, RunnerNotice, RunnerOutput, RunnerView, RunnerWork,
+};
+pub use supervisor::{RunStart, TaskSupervisor};
 pub use turns::{DumpTurn, DumpTurns, LastDump};

@@ -12,8 +12,8 @@ use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
-    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, removal_plan,
-    sparse_packs, unnamed_packs,
+    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PACK_BYTES, PackId, Packing, RemovalPlan,
+    removal_plan, sparse_packs, unnamed_packs,
 };
 use sanderling_protocol::Instant;
 use sanderling_transport::available_bytes;
@@ -38,9 +38,6 @@ const PACKS_WAITING_MAX: usize = 4;
 
 /// The same for the baseline, whose dumps go straight to the backend.
 const BASELINE_PACKS_WAITING_MAX: usize = 1;
-
-/// Bytes of a full pack (`PACK_BYTES` of `packing` in `core::checkpoint`).
-const FULL_PACK_BYTES: u64 = 32 << 20;
 
 /// Digits of the number in a manifest's name, at least.
 const DIGITS: usize = 10;
@@ -298,7 +295,7 @@ impl Generations {
             DumpPolicy::Baseline => (BASELINE_PACKS_WAITING_MAX, false),
         };
         // Until all are stored: one is being filled, one is being stored, and others wait.
-        let _memory = ReservedMemory::take(&RESERVED, (waiting as u64 + 2) * FULL_PACK_BYTES);
+        let _memory = ReservedMemory::take(&RESERVED, (waiting as u64 + 2) * PACK_BYTES);
         let (sender, mut packs) = mpsc::channel(waiting);
         let mut writer = PackWriter::new(packing, self.key.clone(), compresses, sender)?;
         let reader = tokio::task::spawn_blocking(move || {

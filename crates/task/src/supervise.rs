@@ -1,13 +1,13 @@
-//! The runner of a task that runs: when checkpoints are taken, and how it ends.
+//! The runner of a task that runs: its checkpoints, and how it ends. When one is taken, and what
+//! follows, `TaskSupervisor` of `core::checkpoint` decides.
 
-mod event;
-mod under_way;
+mod watch;
 
 use std::collections::BTreeSet;
-use std::future::Future;
+use std::future::{Future, pending};
+use std::mem::{replace, take};
 use std::path::PathBuf;
-use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,19 +15,18 @@ use sanderling_command::failure::{Exit, Failure};
 use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
-    AgedIntervals, CheckpointManifest, DriverRecord, DumpRates, DumpTimes, NoticeChoice,
+    CheckpointManifest, DriverRecord, DumpEnd, DumpExpectation, DumpInterval, DumpRates, DumpTimes,
+    GivenUpGenerations, RunStart, RunnerEnd, RunnerInput, RunnerView, RunnerWork, TaskSupervisor,
 };
-use sanderling_core::preemption::Model;
 use sanderling_protocol::{Instant as SteadyInstant, Instant as WallInstant, Millis};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
 use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, DirectoryState, TaskHandle};
-use crate::driver_args::DriverArg;
 use crate::dump_policy::DumpPolicy;
 use crate::dump_turns::{Turn, TurnQueue};
 use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
@@ -40,11 +39,9 @@ use crate::running::{END_WITHIN, RunningTask, TAKEN_END_WITHIN};
 use crate::state::left_in;
 use crate::task_failure::TaskFailure;
 
-use event::{RunnerEvent, TakenCheckpoint};
-use under_way::{DumpExpectation, UnderWay, interrupted};
+use watch::{TaskWatch, machine_age};
 
-/// Pause before a task that does not handle the signal yet is looked at again.
-const NOT_YET: Duration = Duration::from_millis(200);
+pub(crate) use sanderling_core::checkpoint::MachineLives as Lives;
 
 /// How long a removal of old generations may hold the next checkpoint up.
 const COLLECT_WITHIN: Duration = Duration::from_secs(2);
@@ -54,10 +51,6 @@ const RECORD_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long after a signal to its task the same signal comes to the runner, at most.
 const SIGNALS_WITHIN: Duration = Duration::from_millis(500);
-
-/// Generations that were given up and whose manifests are removed again and again: one that a store
-/// writes late is there after the first time.
-const GIVEN_UP_MAX: usize = 8;
 
 /// What a runner did.
 #[derive(Debug, Serialize)]
@@ -95,6 +88,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) triggers: Triggers,
     pub(crate) pace: &'a PaceArgs,
     pub(crate) looked: Vec<CheckedGeneration>,
+    /// What dumps took that count from the begin on.
     pub(crate) times: DumpTimes,
     /// The same of each dump from its turn on.
     pub(crate) times_in_turn: DumpTimes,
@@ -104,9 +98,9 @@ pub(crate) struct Runner<'a> {
     /// How machines end, if that is known better than by a mean.
     pub(crate) lives: Option<Lives>,
     pub(crate) checkpoints: u64,
-    /// Numbers of generations that this runner began and that may be written yet, in rising order.
+    /// Numbers of generations that may be written yet from the begin on, in rising order.
     pub(crate) given_up: Vec<u64>,
-    /// From when on it prints that no driver can take a checkpoint; `None` after it has.
+    /// From when on it prints, once, that no driver can take a checkpoint.
     pub(crate) notes_undriven_at: Option<Instant>,
     /// Where what checkpoints take is recorded.
     pub(crate) log: Option<RunLog>,
@@ -114,39 +108,17 @@ pub(crate) struct Runner<'a> {
     pub(crate) left_out: BTreeSet<PathBuf>,
 }
 
-/// When the command of a run has worked, by [`steady_now`].
+/// The begin of a run.
 pub(crate) struct RunTimes {
-    /// When it started, or went on after a restore.
+    /// When the command started, or went on after a restore, by [`steady_now`].
     began: SteadyInstant,
-    /// Since when it works without a checkpoint.
-    unsaved_since: SteadyInstant,
     is_restored: bool,
 }
 
 impl RunTimes {
-    /// Returns those of a command that has started now.
+    /// Returns that of a command that has started now.
     pub(crate) fn new(is_restored: bool) -> Self {
-        let now = steady_now();
-        Self { began: now, unsaved_since: now, is_restored }
-    }
-}
-
-/// How machines end, and the intervals that follow.
-pub(crate) struct Lives {
-    model: Model,
-    computed: Option<AgedIntervals>,
-}
-
-impl Lives {
-    pub(crate) const fn new(model: Model) -> Self {
-        Self { model, computed: None }
-    }
-
-    /// Returns the interval for this machine, as old as it is now.
-    fn interval(&mut self, dump: Millis) -> Millis {
-        let held = self.computed.take().filter(|it| it.hold_for(dump));
-        let intervals = held.unwrap_or_else(|| AgedIntervals::of(&self.model, dump));
-        self.computed.insert(intervals).at(machine_age())
+        Self { began: steady_now(), is_restored }
     }
 }
 
@@ -178,6 +150,31 @@ pub(crate) enum Followed {
     /// The runner had to end, and has ended the task: another one may go on with it.
     Stopped,
 }
+
+/// What follows from the dumps of a run.
+struct RunDumps {
+    /// The newest generation of the task, on top of which the next one is dumped.
+    newest: Option<CheckpointManifest>,
+    given_up: GivenUpGenerations,
+}
+
+/// A generation that was just stored.
+struct StoredDump {
+    manifest: CheckpointManifest,
+    cost: DumpCost,
+    /// How long the dump took, without the wait for its turn.
+    took: Duration,
+    /// The same from its turn on.
+    in_turn: Duration,
+    /// For how long the task stood still.
+    stood: Duration,
+    /// Which work the generation has: that until then.
+    worked_until: SteadyInstant,
+}
+
+/// What became of a checkpoint: nothing if the task cannot give its state yet. The inner error is
+/// that of a store to which something was sent.
+type TakenCheckpoint = Result<Option<Result<StoredDump, Failure>>, Failure>;
 
 /// When the backend was looked at before a dump. The task did not stand still then.
 struct PackLook {
@@ -215,7 +212,7 @@ impl Drivers {
     }
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
     /// Follows a task to its end.
     ///
     /// # Errors
@@ -223,293 +220,139 @@ impl Runner<'_> {
     pub(crate) async fn follow(
         &mut self,
         lock: &TaskLock,
-        mut task: RunningTask,
+        task: RunningTask,
         restored: Option<CheckpointManifest>,
     ) -> Result<Followed, Failure> {
         let number = restored.as_ref().map(|manifest| manifest.generation);
-        let handle = task.handle();
-        let mut base = restored;
-        let mut next = Instant::now() + self.interval();
-        // The notice that a checkpoint is taken for now.
-        let mut last = None;
+        let mut watch = self.watch(lock, task, number);
+        let given_up = GivenUpGenerations::new(take(&mut self.given_up));
+        let mut dumps = RunDumps { newest: restored, given_up };
         loop {
-            match self.event(lock, &mut task, &handle, base.as_ref(), (next, last.take())).await {
-                RunnerEvent::Ended(end) => {
-                    let is_success = end.as_ref().is_ok_and(|end| end.code == Some(0));
-                    if !is_success && self.ends_too().await {
-                        return Ok(Followed::Stopped);
-                    }
-                    self.report(end?, number, base.map(|it| it.generation))?;
-                    return Ok(Followed::Ended);
+            match watch.work {
+                RunnerWork::Wait => {
+                    let _: Option<()> = watch.attend(pending()).await;
                 }
-                RunnerEvent::Interrupted => {
-                    task.end(END_WITHIN).await;
-                    return Ok(Followed::Stopped);
-                }
-                RunnerEvent::LockLost => return Err(self.lost(&mut task).await),
-                RunnerEvent::Notice(notice, taken) => {
-                    if let Some(taken) = taken {
-                        let settled = self.settle(taken, lock, &mut task, &mut base).await?;
-                        next = Instant::now() + settled;
-                    }
-                    if self.dumps_at(&notice, &handle, base.as_ref()) {
-                        last = Some(notice);
-                    } else if notice.is_sigterm {
-                        task.end(END_WITHIN).await;
-                        return Ok(Followed::Stopped);
+                RunnerWork::Dump => self.dump(&mut watch, &mut dumps).await,
+                RunnerWork::Collect => self.tidy(&mut watch, &dumps).await,
+                RunnerWork::MakeRoom => {
+                    if watch.attend(self.make_room(lock)).await.is_some() {
+                        watch.hand_over(RunnerInput::Tidied);
                     }
                 }
-                RunnerEvent::LastCheckpoint(notice, taken) => {
-                    if self.settle_last(taken, lock, &mut task, &mut base).await? {
-                        next = Instant::now() + self.interval();
-                    }
-                    if notice.is_sigterm {
-                        task.end(END_WITHIN).await;
-                        return Ok(Followed::Stopped);
-                    }
+                RunnerWork::LookAtLock => {
+                    let is_lost = matches!(lock.is_held().await, Ok(false));
+                    watch.hand_over(RunnerInput::LockSeen { is_lost });
                 }
-                RunnerEvent::Refused(notice, takes) => {
-                    self.note_none_begun(&notice, takes, base.as_ref());
-                    next = Instant::now() + self.interval();
-                    if notice.is_sigterm {
-                        task.end(END_WITHIN).await;
-                        return Ok(Followed::Stopped);
-                    }
+                RunnerWork::LookAtGenerations => {
+                    self.look_again(&mut dumps).await;
+                    watch.hand_over(RunnerInput::GenerationsSeen);
                 }
-                RunnerEvent::Checkpoint(taken) => {
-                    let settled = self.settle(taken, lock, &mut task, &mut base).await?;
-                    next = Instant::now() + settled;
+                RunnerWork::AwaitStop => {
+                    let stopped = timeout(SIGNALS_WITHIN, self.session.ended.cancelled()).await;
+                    watch.hand_over(RunnerInput::StopAwaited { is_stopped: stopped.is_ok() });
                 }
+                RunnerWork::End(end) => return self.end(watch, end, number).await,
             }
         }
     }
 
-    /// Returns whether this runner has to end, too, after its task has failed. A service manager
-    /// and a terminal send their signal to all processes at once: that is no failure of the task.
-    async fn ends_too(&self) -> bool {
-        timeout(SIGNALS_WITHIN, self.session.ended.cancelled()).await.is_ok()
-    }
-
-    /// Takes note of what became of a checkpoint; returns when the next one is taken.
-    ///
-    /// # Errors
-    /// Another runner has taken the task.
-    async fn settle(
+    /// Begins to watch a task. `newest` is the generation that it was restored from.
+    fn watch<'b>(
         &mut self,
-        taken: TakenCheckpoint,
-        lock: &TaskLock,
-        task: &mut RunningTask,
-        base: &mut Option<CheckpointManifest>,
-    ) -> Result<Duration, Failure> {
-        match taken {
-            Ok(Some(manifest)) => *base = Some(manifest),
-            Ok(None) => {
-                self.note_undriven();
-                return Ok(self.interval().min(NOT_YET));
-            }
-            Err(failure) if TaskFailure::Taken.is(&failure) => {
-                if matches!(lock.is_held().await, Ok(false)) {
-                    return Err(self.lost(task).await);
-                }
-                self.go_on_after(&failure).await;
-            }
-            // The task goes on, and the next checkpoint may succeed.
-            Err(failure) => {
-                self.session.output.note(format_args!("no checkpoint: {failure}"));
-            }
-        }
-        Ok(self.interval())
-    }
-
-    /// Takes note of what became of the checkpoint that was begun for a notice; returns whether
-    /// there is one.
-    ///
-    /// # Errors
-    /// Another runner has taken the task.
-    async fn settle_last(
-        &mut self,
-        taken: Option<TakenCheckpoint>,
-        lock: &TaskLock,
-        task: &mut RunningTask,
-        base: &mut Option<CheckpointManifest>,
-    ) -> Result<bool, Failure> {
-        let (output, last) = (self.session.output, counting(base.as_ref()));
-        match taken {
-            Some(Ok(Some(manifest))) => {
-                *base = Some(manifest);
-                return Ok(true);
-            }
-            Some(Ok(None)) => output.note(format_args!("the task cannot give its state: {last}")),
-            Some(Err(failure)) => {
-                output.note(format_args!("no checkpoint: {failure}; {last}"));
-                if TaskFailure::Taken.is(&failure) && matches!(lock.is_held().await, Ok(false)) {
-                    return Err(self.lost(task).await);
-                }
-            }
-            None => output.note(format_args!("the dump did not end in time: {last}")),
-        }
-        Ok(false)
-    }
-
-    /// Prints once why a task gets no checkpoints that neither handles the signal nor has CRIU.
-    fn note_undriven(&mut self) {
-        let is_late = self.notes_undriven_at.is_some_and(|from| Instant::now() >= from);
-        if !is_late || self.drivers.criu.is_some() {
-            return;
-        }
-        self.notes_undriven_at = None;
-        let why = match self.pace.driver.driver {
-            DriverArg::Hook => "",
-            DriverArg::Auto | DriverArg::Criu => {
-                ": CRIU cannot be used here, `sanderling doctor` prints why"
-            }
-        };
-        let output = self.session.output;
-        output.note(format_args!("checkpoints wait until the task handles SIGUSR1{why}"));
-    }
-
-    /// Waits for the next event; a checkpoint is begun at the time `next`, or now for the notice
-    /// `last`.
-    async fn event(
-        &mut self,
-        lock: &TaskLock,
-        task: &mut RunningTask,
-        handle: &TaskHandle,
-        base: Option<&CheckpointManifest>,
-        (next, last): (Instant, Option<MachineNotice>),
-    ) -> RunnerEvent {
-        let (session, sigterm_within) = (self.session, self.pace.notice.notice_deadline.0);
-        let expected = self.expected(handle);
-        // Taken apart: a checkpoint needs the rest of the runner meanwhile.
+        lock: &'b TaskLock,
+        task: RunningTask,
+        newest: Option<u64>,
+    ) -> TaskWatch<'b>
+    where
+        'a: 'b,
+    {
         let (_, closed) = mpsc::channel(1);
-        let mut notices = std::mem::replace(&mut self.triggers.notices, closed);
-        let takes_sigterm = self.triggers.takes_sigterm;
-        let turn = self.triggers.turns.turn();
-        let (begun, is_last) = (OnceLock::new(), last.is_some());
-        let event = {
-            let mut checkpoint = pin!(async {
-                if !is_last {
-                    sleep_until(next).await;
-                }
-                let _ = begun.set(Instant::now());
-                self.checkpoint(lock, handle, base, &turn).await
-            });
-            let noticed = async {
-                match notices.recv().await {
-                    Some(notice) => notice,
-                    None => std::future::pending().await,
-                }
-            };
-            let sigterm = || RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None);
-            let event = match last {
-                Some(notice) => RunnerEvent::Notice(notice, None),
-                None => tokio::select! {
-                    biased;
-                    is_notice = interrupted(session, takes_sigterm) => match is_notice {
-                        true => sigterm(),
-                        false => RunnerEvent::Interrupted,
-                    },
-                    () = lock.lost.cancelled() => RunnerEvent::LockLost,
-                    end = task.wait() => RunnerEvent::Ended(end),
-                    notice = noticed => RunnerEvent::Notice(notice, None),
-                    taken = &mut checkpoint => RunnerEvent::Checkpoint(taken),
-                },
-            };
-            let begun = if is_last { Some(Instant::now()) } else { begun.get().copied() };
-            match (event, begun) {
-                (RunnerEvent::Notice(notice, _), Some(begun)) => {
-                    let under_way = UnderWay {
-                        session,
-                        expected,
-                        begun,
-                        dump: checkpoint,
-                        turn: &turn,
-                        lock,
-                        task,
-                        takes_sigterm,
-                        sigterm_within,
-                    };
-                    match is_last {
-                        true => under_way.last(notice).await,
-                        false => under_way.go_on(notice).await,
-                    }
-                }
-                (event, _) => event,
-            }
+        TaskWatch {
+            session: self.session,
+            lock,
+            handle: task.handle(),
+            task,
+            machine: self.supervisor(newest.is_some()),
+            work: RunnerWork::Wait,
+            notices: replace(&mut self.triggers.notices, closed),
+            takes_sigterm: self.triggers.takes_sigterm,
+            sigterm_within: self.pace.notice.notice_deadline.0,
+            driver: self.pace.driver.driver,
+            turns: Arc::clone(&self.triggers.turns),
+            turn: None,
+            notice: None,
+            failure: None,
+            newest,
+            task_end: None,
+        }
+    }
+
+    /// Returns the decisions about a run that begins.
+    fn supervisor(&mut self, has_generation: bool) -> TaskSupervisor {
+        let (now, machine_age) = (steady_now(), machine_age());
+        let interval = match (self.pace.interval, self.lives.take()) {
+            (IntervalArg::Fixed(span), _) => DumpInterval::Fixed(span.millis()),
+            (IntervalArg::Auto, Some(lives)) => DumpInterval::Lives(lives),
+            (IntervalArg::Auto, None) => DumpInterval::MeanLife(self.pace.mean_life.millis()),
         };
-        self.triggers.notices = notices;
-        event
+        let (times, times_in_turn) = (take(&mut self.times), take(&mut self.times_in_turn));
+        let undriven_from = self.notes_undriven_at.filter(|_| self.drivers.criu.is_none());
+        let start = RunStart {
+            interval,
+            expectation: DumpExpectation::new(times, times_in_turn, self.triggers.rates),
+            has_generation,
+            unsaved_since: self.run.began,
+            undriven_from: undriven_from.map(|at| {
+                let left = at.saturating_duration_since(Instant::now());
+                now + Millis::from(left)
+            }),
+        };
+        let view = RunnerView { now, machine_age, ..RunnerView::default() };
+        TaskSupervisor::new(&view, start)
     }
 
-    /// Returns whether a last checkpoint is taken at a notice: if it ends in time.
-    fn dumps_at(
-        &self,
-        notice: &MachineNotice,
-        handle: &TaskHandle,
-        base: Option<&CheckpointManifest>,
-    ) -> bool {
-        let left = Millis::from(notice.left());
-        let takes = self.expected(handle).takes();
-        if NoticeChoice::of(takes, left) == NoticeChoice::KeepLast {
-            self.note_none_begun(notice, takes, base);
-            return false;
-        }
-        let takes = units::millis(takes);
-        self.session.output.note(format_args!("{notice}, a dump takes {takes}: it is taken now"));
-        true
+    /// Takes a checkpoint, and hands over what became of it, unless it is given up.
+    async fn dump(&mut self, watch: &mut TaskWatch<'_>, dumps: &mut RunDumps) {
+        let (lock, task, turn) = (watch.lock, watch.handle.clone(), watch.turn());
+        let taken = watch.attend(self.checkpoint(lock, &task, dumps, &turn)).await;
+        let end = match taken {
+            None => return,
+            Some(Ok(Some(Ok(stored)))) => return self.stored(stored, watch, dumps),
+            Some(Ok(Some(Err(failure)))) => watch.failed(failure, true),
+            Some(Ok(None)) => DumpEnd::NotYet,
+            Some(Err(failure)) => watch.failed(failure, false),
+        };
+        watch.hand_over(RunnerInput::Dumped(end));
     }
 
-    fn note_none_begun(
-        &self,
-        notice: &MachineNotice,
-        takes: Millis,
-        base: Option<&CheckpointManifest>,
-    ) {
-        let (takes, last) = (units::millis(takes), counting(base));
-        let output = self.session.output;
-        output.note(format_args!("{notice}, a dump takes {takes}: none is begun, {last}"));
-    }
-
-    /// Returns what is known about how long the next dump takes.
-    fn expected(&self, task: &TaskHandle) -> DumpExpectation {
-        DumpExpectation {
-            measured: self.times.slowest(),
-            in_turn: self.times_in_turn.slowest(),
-            unsaved_since: self.run.unsaved_since,
-            rates: self.triggers.rates,
-            assumed: self.times.expected(),
-            task: task.clone(),
-        }
-    }
-
-    /// Takes a checkpoint; returns nothing if the task cannot give one yet.
+    /// Takes a checkpoint.
     async fn checkpoint(
         &mut self,
         lock: &TaskLock,
         task: &TaskHandle,
-        base: Option<&CheckpointManifest>,
+        dumps: &mut RunDumps,
         turn: &Turn,
     ) -> TakenCheckpoint {
         let (started, worked_until) = (Instant::now(), steady_now());
         let look = async {
             let from = Instant::now();
             turn.come().await?;
-            let packing = self.generations.packing(base).await?;
+            let packing = self.generations.packing(dumps.newest.as_ref()).await?;
             Ok((packing, PackLook { from, until: Instant::now() }))
         };
         let captured = self.drivers.capture(task, look).await?;
         let Some((state, (packing, look))) = captured else { return Ok(None) };
         self.note_left_out(&state);
-        let number = self.take_number()?;
+        let number = self.take_number(dumps)?;
         self.empty_slot(lock).await?;
         let stopped = Stopped::waiting(self.pace.policy, &state, task);
         let dumped = self.generations.dump(state, packing, (number, wall_clock()), lock).await;
         let waited = stopped.is_some();
         drop(stopped);
-        if dumped.as_ref().is_err_and(|failure| !TaskFailure::Taken.is(failure)) {
-            self.make_room(lock).await;
-        }
-        let (manifest, cost) = dumped?;
+        let (manifest, cost) = match dumped {
+            Ok(dumped) => dumped,
+            Err(failure) => return Ok(Some(Err(failure))),
+        };
         turn.stored();
         let elapsed = started.elapsed();
         let took = elapsed.saturating_sub(turn.waited());
@@ -518,30 +361,36 @@ impl Runner<'_> {
             DriverRecord::Criu(_) => cost.free_at.saturating_duration_since(look.until),
             DriverRecord::Hook => look.stood(started, waited.then_some(elapsed)),
         };
+        Ok(Some(Ok(StoredDump { manifest, cost, took, in_turn, stood, worked_until })))
+    }
+
+    /// Takes note of a generation that is stored, and hands that over.
+    fn stored(&mut self, stored: StoredDump, watch: &mut TaskWatch<'_>, dumps: &mut RunDumps) {
+        let StoredDump { manifest, cost, took, in_turn, stood, worked_until } = stored;
         if let Err(failure) = self.record(&manifest, &cost, stood, took) {
             self.session.output.note(format_args!("not recorded: {failure}"));
         }
-        self.times.add(took.into(), base.is_none());
-        self.times_in_turn.add(in_turn.into(), base.is_none());
-        self.run.unsaved_since = worked_until;
+        let number = manifest.generation;
         self.checkpoints += 1;
         self.looked.insert(0, (number, Ok(manifest.clone())));
-        self.note_taken(&manifest, took);
-        self.record_work(lock).await;
-        if self.pace.policy == DumpPolicy::Baseline {
-            self.given_up.clear();
-        } else {
-            self.collect(number, lock).await;
+        match self.pace.policy {
+            DumpPolicy::Sanderling => dumps.given_up.stored(number),
+            DumpPolicy::Baseline => dumps.given_up.clear(),
         }
-        Ok(Some(manifest))
+        watch.newest = Some(number);
+        let (took_millis, in_turn) = (Millis::from(took), Millis::from(in_turn));
+        let end = DumpEnd::Stored { took: took_millis, in_turn, worked_until };
+        watch.hand_over(RunnerInput::Dumped(end));
+        self.note_taken(&manifest, took, watch.interval());
+        dumps.newest = Some(manifest);
     }
 
-    fn note_taken(&mut self, manifest: &CheckpointManifest, took: Duration) {
+    fn note_taken(&self, manifest: &CheckpointManifest, took: Duration, next: Duration) {
         let driver = match &manifest.driver {
             DriverRecord::Hook => "the hook".to_owned(),
             DriverRecord::Criu(record) => format!("CRIU {}", record.version),
         };
-        let (number, next) = (manifest.generation, self.interval());
+        let number = manifest.generation;
         self.session.output.note(format_args!(
             "generation {number}: {} of state, {} new, taken by {driver} in {}, next in {}",
             units::bytes(manifest.stream_bytes),
@@ -551,10 +400,24 @@ impl Runner<'_> {
         ));
     }
 
+    /// Does what follows a generation that is stored, and hands over that it has ended.
+    async fn tidy(&mut self, watch: &mut TaskWatch<'_>, dumps: &RunDumps) {
+        let (lock, work) = (watch.lock, watch.machine.unsaved_since().since(self.run.began));
+        let tidied = async {
+            self.record_work(lock, work).await;
+            // The baseline has emptied a slot before the dump.
+            if self.pace.policy == DumpPolicy::Sanderling {
+                self.collect(dumps.given_up.numbers(), lock).await;
+            }
+        };
+        if watch.attend(tidied).await.is_some() {
+            watch.hand_over(RunnerInput::Tidied);
+        }
+    }
+
     /// Records the work that the newest generation has.
-    async fn record_work(&self, lock: &TaskLock) {
+    async fn record_work(&self, lock: &TaskLock, work: Millis) {
         let Some(record) = self.run_record else { return };
-        let work = self.run.unsaved_since.since(self.run.began);
         let recorded = record.stored(lock, self.run.is_restored, work);
         if let Ok(Err(failure)) = timeout(RECORD_WITHIN, recorded).await {
             self.session.output.note(format_args!("the work is not recorded: {failure}"));
@@ -566,20 +429,13 @@ impl Runner<'_> {
     async fn make_room(&mut self, lock: &TaskLock) {
         let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
         if self.pace.policy == DumpPolicy::Sanderling {
-            self.remove_old(&[], lock).await;
+            self.collect(&[], lock).await;
         }
     }
 
-    /// Removes what is old, only now that the new generation stands.
-    async fn collect(&mut self, number: u64, lock: &TaskLock) {
-        // Generations that were given up go first: nothing else names their packs.
-        self.given_up.retain(|it| *it != number);
-        self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
-        let given_up = self.given_up.clone();
-        self.remove_old(&given_up, lock).await;
-    }
-
-    async fn remove_old(&mut self, given_up: &[u64], lock: &TaskLock) {
+    /// Removes what is old, only now that the new generation stands. Generations that were given up
+    /// go first: nothing else names their packs.
+    async fn collect(&mut self, given_up: &[u64], lock: &TaskLock) {
         let (found, keep) = (found(&self.looked), self.pace.keep as usize);
         let collected = self.generations.collect(&found, keep, given_up, lock);
         match timeout(COLLECT_WITHIN, collected).await {
@@ -618,11 +474,10 @@ impl Runner<'_> {
 
     /// Returns the number of the next generation, which counts as given up until it is stored. The
     /// manifest of a dump that was given up, or that failed, may be written yet.
-    fn take_number(&mut self) -> Result<u64, Failure> {
-        let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
-        let highest = newest.max(self.given_up.last().copied().unwrap_or(0));
+    fn take_number(&self, dumps: &mut RunDumps) -> Result<u64, Failure> {
+        let highest = dumps.given_up.highest(self.looked.iter().map(|(number, _)| *number));
         let number = self.generations.backend.number_after("generations", highest)?;
-        self.given_up.push(number);
+        dumps.given_up.begin(number);
         Ok(number)
     }
 
@@ -652,27 +507,37 @@ impl Runner<'_> {
         })
     }
 
-    fn interval(&mut self) -> Duration {
-        match self.pace.interval {
-            IntervalArg::Fixed(span) => span.0,
-            IntervalArg::Auto => {
-                let Millis(millis) = match &mut self.lives {
-                    Some(lives) => lives.interval(self.times.expected()),
-                    None => self.times.interval(self.pace.mean_life.millis()),
-                };
-                Duration::from_millis(millis)
-            }
-        }
-    }
-
-    /// Takes note of generations that a runner has written after it lost the lock. That one ends as
-    /// soon as it finds it; this one has the lock, and goes on after their numbers.
-    async fn go_on_after(&mut self, failure: &Failure) {
-        self.session.output.note(format_args!("no checkpoint: {}", failure.cause));
-        self.given_up.pop();
+    /// Takes note of generations that a runner has written after it lost the lock.
+    async fn look_again(&mut self, dumps: &mut RunDumps) {
+        dumps.given_up.overtaken();
         // What cannot be read now is met again by the next checkpoint.
         if let Ok(looked) = self.generations.look().await {
             self.looked = looked;
+        }
+    }
+
+    /// Ends a run that began with a generation.
+    ///
+    /// # Errors
+    /// The task failed, or another runner has taken it.
+    async fn end(
+        &self,
+        mut watch: TaskWatch<'_>,
+        end: RunnerEnd,
+        restored: Option<u64>,
+    ) -> Result<Followed, Failure> {
+        match end {
+            RunnerEnd::TaskEnded => {
+                let ended = watch.task_end.take().expect("the end of the task was handed over");
+                self.report(ended?, restored, watch.newest)?;
+                Ok(Followed::Ended)
+            }
+            RunnerEnd::Stopped => Ok(Followed::Stopped),
+            RunnerEnd::EndTask => {
+                watch.task.end(END_WITHIN).await;
+                Ok(Followed::Stopped)
+            }
+            RunnerEnd::Lost => Err(self.lost(&mut watch.task).await),
         }
     }
 
@@ -706,23 +571,8 @@ impl Runner<'_> {
     }
 }
 
-/// Returns which generation a restart goes on from, in words.
-fn counting(base: Option<&CheckpointManifest>) -> String {
-    base.map_or_else(
-        || "and there is no generation".to_owned(),
-        |base| format!("generation {} counts", base.generation),
-    )
-}
-
 /// Returns this machine's time.
 pub(crate) fn wall_clock() -> WallInstant {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     WallInstant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// Returns how long this machine runs already.
-fn machine_age() -> Millis {
-    let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let seconds = uptime.split_whitespace().next().and_then(|it| it.parse::<f64>().ok());
-    Millis((seconds.unwrap_or(0.0) * 1000.0) as u64)
 }

@@ -14,7 +14,7 @@ pub const SEAL_BYTES: usize = 16;
 
 /// A pack takes no more chunks when it has so many bytes. Few requests per byte, and a few packs
 /// fit into the memory of the one that writes them. Chosen, not measured.
-pub(super) const PACK_BYTES: u64 = 32 << 20;
+pub const PACK_BYTES: u64 = 32 << 20;
 
 /// Bytes of a pack of the baseline: few, so that hardly any of the state is between the task and
 /// the backend while the task waits.

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::manifest::{CheckpointManifest, ManifestPack, PackId};
-use super::packing::SEAL_BYTES;
+use super::packing::{PACK_BYTES, SEAL_BYTES};
 
-/// A pack below this size is small: reading it is a request for few bytes. A quarter of a whole one
-/// (`PACK_BYTES` of `packing`).
-const SMALL_BYTES: u64 = 8 << 20;
+/// A pack below this size is small: reading it is a request for few bytes. A quarter of a whole
+/// one.
+const SMALL_BYTES: u64 = PACK_BYTES / 4;
 
 /// Small packs that one generation may read from before the next one joins them. At 50 ms for a
 /// request, 0.4 s of a restore; to join them stores 64 MiB again at most. Chosen, not measured.
@@ -75,6 +75,7 @@ pub fn removal_plan(
     let oldest = oldest.min(safe);
     let (kept, removed): (Vec<_>, Vec<_>) =
         found.iter().cloned().partition(|it| it.number >= oldest);
+    debug_assert!(kept.iter().any(|it| it.is_whole(stored)), "one that restores stays");
     let mut generations: Vec<u64> = removed.iter().map(|it| it.number).collect();
     generations.sort_unstable();
     RemovalPlan { generations, packs: unnamed_packs(&kept, stored) }
