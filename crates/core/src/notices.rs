@@ -18,6 +18,7 @@
 
 mod report;
 mod shown;
+mod source_poll;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::catalog::AFTER_ABSENCE_MAX;
 
 pub use report::{NoticeReply, NoticeReport};
 pub use shown::{NoticeChange, ShownNotice, check_left, is_far};
+pub use source_poll::{NextLook, SourceHealth, SourcePoll, UNDONE_PAUSE};
 
 /// Pause between two repetitions of a notice. Two heartbeats of half a second, so that an answer
 /// which has the notice arrives first; short beside the 30 s that Google and Azure give at least.

@@ -1,27 +1,20 @@
-//! From what a source of notices shows to what the node does: the loop around [`Agent`], which
+//! From what a source of notices shows to what the node does: the shell around [`Agent`], which
 //! decides. A source that fails changes nothing: a notice given before stays given, and none is
 //! made up.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sanderling_core::datanode::{Act, Agent, SourceReading};
-use sanderling_core::notices::{NOTICE_MAX, is_far};
-use sanderling_notices::{Acknowledge, NoticeOptions, SourceError, SourceReader};
+use sanderling_core::notices::{NOTICE_MAX, Notice, NoticeChange, SourceHealth, is_far};
+use sanderling_notices::{Acknowledge, NoticeOptions, SourceLook, SourcePoller};
 use sanderling_protocol::NodeId;
 use sanderling_transport::CallError;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::counters::Counters;
 use crate::membership::Membership;
 use crate::namenode::failure;
 use crate::notices::is_final;
-
-/// Pause before a request that the namenode did not answer is repeated. Against the 30 s that
-/// Google and Azure give, 100 ms do not count, and a node sends ten small requests a second at
-/// most.
-const REPEAT_EVERY: Duration = Duration::from_millis(100);
 
 /// Polls a source until the datanode stops.
 pub(crate) async fn watch(
@@ -30,8 +23,8 @@ pub(crate) async fn watch(
     options: NoticeOptions,
     stop: CancellationToken,
 ) {
-    let source = match SourceReader::new(&options, membership.clock().since()) {
-        Ok(source) => source,
+    let poller = match SourcePoller::open(&options, membership.clock().since()) {
+        Ok(poller) => poller,
         Err(error) => {
             let source = &options.source;
             tracing::error!(%source, %error, "notices of this source are not seen");
@@ -39,8 +32,7 @@ pub(crate) async fn watch(
         }
     };
     let agent = Agent::new(options.source.name());
-    let watch =
-        Watch { membership, counters, options, source, agent, is_good: None, is_far: false };
+    let watch = Watch { membership, counters, options, poller, agent };
     tokio::select! {
         () = stop.cancelled() => {}
         () = watch.run() => {}
@@ -52,58 +44,47 @@ struct Watch {
     membership: Arc<Membership>,
     counters: Arc<Counters>,
     options: NoticeOptions,
-    source: SourceReader,
+    poller: SourcePoller,
     agent: Agent,
-    /// Whether the last look succeeded; `None` before the first.
-    is_good: Option<bool>,
-    /// Whether the source shows a notice that is too far ahead to be given.
-    is_far: bool,
 }
 
 impl Watch {
     async fn run(mut self) {
         loop {
-            let pause = match self.source.look().await {
-                Ok(seen) => {
-                    self.note(None);
-                    if self.act(seen).await { self.options.poll() } else { REPEAT_EVERY }
-                }
-                Err(error) => {
-                    self.note(Some(&error));
-                    self.options.poll()
-                }
-            };
-            if pause == REPEAT_EVERY || !self.source.has_waited() {
-                sleep(pause).await;
+            let look = self.poller.look().await;
+            self.note(&look);
+            if let Ok(seen) = look.seen
+                && !self.act(seen).await
+            {
+                self.poller.look_again_soon();
             }
         }
     }
 
-    /// Logs once when a source turns bad, and once when it is good again.
-    fn note(&mut self, error: Option<&SourceError>) {
-        let is_good = error.is_none();
-        self.counters.set_notice_source(&self.options.source.to_string(), is_good);
-        if self.is_good == Some(is_good) {
-            return;
-        }
+    /// Counts whether the source answers, and logs what a look has changed.
+    fn note(&self, look: &SourceLook) {
         let source = &self.options.source;
-        match error {
-            Some(error) => tracing::warn!(%source, %error, "the source of notices fails"),
-            None => tracing::info!(%source, "the source of notices answers"),
+        self.counters.set_notice_source(&source.to_string(), look.seen.is_ok());
+        match (&look.seen, look.health) {
+            (Err(error), SourceHealth::Fails) => {
+                tracing::warn!(%source, %error, "the source of notices fails");
+            }
+            (Ok(_), SourceHealth::Answers { .. }) => {
+                tracing::info!(%source, "the source of notices answers");
+            }
+            _ => {}
         }
-        self.is_good = Some(is_good);
+        if look.change == NoticeChange::Far {
+            let longest = NOTICE_MAX;
+            tracing::info!(%source, %longest, "the notice is given when so much time is left");
+        }
     }
 
     /// Does what became necessary; returns whether all of it is done.
     async fn act(&mut self, seen: SourceReading) -> bool {
         let (id, now) = (self.membership.id(), self.membership.clock().now());
-        let is_far = seen.notice.as_ref().is_some_and(|it| is_far(now, it.deadline));
-        if is_far && !std::mem::replace(&mut self.is_far, is_far) {
-            let (source, longest) = (&self.options.source, NOTICE_MAX);
-            tracing::info!(%source, %longest, "the notice is given when so much time is left");
-        }
-        self.is_far = is_far;
-        let is_noticed = seen.notice.is_some() && !is_far;
+        let is_near = |notice: &Notice| !is_far(now, notice.deadline);
+        let is_noticed = seen.notice.as_ref().is_some_and(is_near);
         let agent = &mut self.agent;
         let acts = self.membership.remember(|notices| agent.look((id, now), &seen, notices));
         let mut is_done = true;
@@ -145,7 +126,7 @@ impl Watch {
             Acknowledge::Drained => true,
         };
         if self.agent.may_acknowledge(id, policy, is_drained_only)
-            && let Err(error) = self.source.acknowledge().await
+            && let Err(error) = self.poller.acknowledge().await
         {
             tracing::warn!(source = %self.options.source, %error, "not acknowledged");
         }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use sanderling_core::notices::{NOTICE_MAX, NoticeChange, ShownNotice, check_left};
-use sanderling_notices::{NoticeOptions, SourceError, SourceReader};
+use sanderling_core::datanode::SourceReading;
+use sanderling_core::notices::{NOTICE_MAX, NoticeChange, SourceHealth, check_left};
+use sanderling_notices::{NoticeOptions, SourceLook, SourcePoller};
 use sanderling_protocol::{Instant, Millis, Refusal};
-use tokio::time::{Instant as Moment, sleep};
+use tokio::time::Instant as Moment;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -36,27 +36,56 @@ impl OwnNotices {
         Arc::new(Self { shown: Mutex::new(BTreeMap::new()), work, left_default })
     }
 
-    /// Takes a notice of a source: the earliest of all sources counts.
+    /// Takes a notice that is posted or ordered: the earliest of all sources counts. A second one of
+    /// a source can only bring its deadline nearer, until [`Self::withdraw`] takes it back.
     ///
     /// # Errors
     /// Those of [`check_left`].
-    pub(crate) fn show(&self, source: &str, left: Millis, reason: &str) -> Result<(), Refusal> {
+    pub(crate) fn give(&self, source: &str, left: Millis, reason: &str) -> Result<(), Refusal> {
+        self.note((source, reason), left, Ord::min)
+    }
+
+    /// Takes the notice that a polled source shows, in place of the one that it showed before.
+    ///
+    /// # Errors
+    /// Those of [`check_left`].
+    fn show(&self, source: &str, left: Millis, reason: &str) -> Result<(), Refusal> {
+        self.note((source, reason), left, |_, shown| shown)
+    }
+
+    /// Notes a notice of a source. `of_two` selects from the source's deadline before and the new
+    /// one.
+    fn note(
+        &self,
+        (source, reason): (&str, &str),
+        left: Millis,
+        of_two: fn(Instant, Instant) -> Instant,
+    ) -> Result<(), Refusal> {
         check_left(left)?;
-        let deadline = boot_time() + left;
-        let is_new = self.shown.lock().insert(source.to_owned(), deadline).is_none();
-        if is_new {
+        let new = boot_time() + left;
+        let mut shown = self.shown.lock();
+        let before = shown.get(source).copied();
+        let deadline = before.map_or(new, |before| of_two(before, new));
+        shown.insert(source.to_owned(), deadline);
+        self.report(&shown);
+        drop(shown);
+        if before.is_none() {
             let left_millis = left.0;
             warn!(source, reason, left_millis, "this namenode's machine will be taken");
         }
-        self.report();
         Ok(())
     }
 
     /// Notes that a source shows no notice any more.
     pub(crate) fn withdraw(&self, source: &str) {
-        if self.shown.lock().remove(source).is_some() {
+        let mut shown = self.shown.lock();
+        let is_shown = shown.remove(source).is_some();
+        if is_shown {
+            self.report(&shown);
+        }
+        drop(shown);
+        if is_shown {
             info!(source, "the notice was taken back");
-            self.report();
         }
     }
 
@@ -67,13 +96,37 @@ impl OwnNotices {
 
     /// Returns the earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.shown.lock().values().min().copied()
+        earliest(&self.shown.lock())
     }
 
-    fn report(&self) {
+    /// Reports the earliest deadline of what the sources show. The caller has them locked: of two
+    /// sources that change at once, the report that is made last contains both changes.
+    fn report(&self, shown: &BTreeMap<String, Instant>) {
         // A namenode that stops takes nothing.
-        let _ = self.work.push_group(GroupInput::OwnNotice(self.deadline()));
+        let _ = self.work.push_group(GroupInput::OwnNotice(earliest(shown)));
     }
+
+    /// Takes what a source shows, for ever.
+    async fn follow(&self, source: &str, mut poller: SourcePoller) {
+        loop {
+            let look = poller.look().await;
+            log(source, &look);
+            match (look.change, look.seen) {
+                (NoticeChange::Given(deadline), Ok(SourceReading { notice: Some(notice), .. })) => {
+                    let left = deadline.since(look.at);
+                    if let Err(refusal) = self.show(source, left, &notice.reason) {
+                        warn!(source, %refusal, "a notice is not taken");
+                    }
+                }
+                (NoticeChange::Withdrawn, _) => self.withdraw(source),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn earliest(shown: &BTreeMap<String, Instant>) -> Option<Instant> {
+    shown.values().min().copied()
 }
 
 /// Polls a source until `stop` is cancelled.
@@ -82,69 +135,28 @@ pub(crate) async fn watch(
     options: NoticeOptions,
     stop: CancellationToken,
 ) {
-    let since = Moment::now();
-    let name = options.source.to_string();
-    let source = match SourceReader::new(&options, since) {
-        Ok(source) => source,
+    let source = options.source.name();
+    let poller = match SourcePoller::open(&options, Moment::now()) {
+        Ok(poller) => poller,
         Err(error) => {
-            error!(source = name, %error, "notices of this source are not seen");
+            error!(source, %error, "notices of this source are not seen");
             return;
         }
     };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = poll(&notices, source, &name, &options, since) => {}
+        () = notices.follow(&source, poller) => {}
     }
 }
 
-async fn poll(
-    notices: &OwnNotices,
-    mut source: SourceReader,
-    name: &str,
-    options: &NoticeOptions,
-    since: Moment,
-) {
-    let (mut is_good, mut is_far) = (None, false);
-    let mut shown = ShownNotice::default();
-    loop {
-        match source.look().await {
-            Ok(seen) => {
-                note(name, &mut is_good, None);
-                let now = Instant(u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX));
-                let change = shown.look(now, seen.notice.as_ref().map(|notice| notice.deadline));
-                let was_far = std::mem::replace(&mut is_far, change == NoticeChange::Far);
-                match (change, seen.notice) {
-                    (NoticeChange::Given(deadline), Some(notice)) => {
-                        let left = Duration::from_micros(deadline.0.saturating_sub(now.0));
-                        if let Err(refusal) = notices.show(name, Millis::from(left), &notice.reason)
-                        {
-                            warn!(source = name, %refusal, "a notice is not taken");
-                        }
-                    }
-                    (NoticeChange::Withdrawn, _) => notices.withdraw(name),
-                    (NoticeChange::Far, _) if !was_far => {
-                        let (source, longest) = (name, NOTICE_MAX);
-                        info!(source, %longest, "the notice is given when so much time is left");
-                    }
-                    _ => {}
-                }
-            }
-            // What it showed before may still hold.
-            Err(error) => note(name, &mut is_good, Some(&error)),
-        }
-        if !source.has_waited() {
-            sleep(options.poll()).await;
-        }
+/// Logs what a look has changed.
+fn log(source: &str, look: &SourceLook) {
+    match (&look.seen, look.health) {
+        (Err(error), SourceHealth::Fails) => warn!(source, %error, "the source of notices fails"),
+        (Ok(_), SourceHealth::Answers { .. }) => info!(source, "the source of notices answers"),
+        _ => {}
     }
-}
-
-/// Logs once when a source turns bad, and once when it is good again.
-fn note(source: &str, was_good: &mut Option<bool>, error: Option<&SourceError>) {
-    if was_good.replace(error.is_none()) == Some(error.is_none()) {
-        return;
-    }
-    match error {
-        Some(error) => warn!(source, %error, "the source of notices fails"),
-        None => info!(source, "the source of notices answers"),
+    if look.change == NoticeChange::Far {
+        info!(source, longest = %NOTICE_MAX, "the notice is given when so much time is left");
     }
 }

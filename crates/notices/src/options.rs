@@ -89,6 +89,12 @@ impl NoticeOptions {
 }
 
 impl NoticeSource {
+    /// Returns the sources of a command line. One that is given twice is one source.
+    pub fn distinct(given: &[Self]) -> impl Iterator<Item = &Self> {
+        let is_first = move |(at, source): &(usize, &Self)| !given[..*at].contains(source);
+        given.iter().enumerate().filter(is_first).map(|(_, source)| source)
+    }
+
     /// Returns the name by which notices of this source are distinguished. Two files
     /// are two sources.
     #[must_use]
@@ -127,5 +133,18 @@ impl FromStr for NoticeSource {
             Some(("file", path)) if !path.is_empty() => Self::File(PathBuf::from(path)),
             _ => return Err(NoticeSourceError),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_that_is_given_twice_is_one_and_two_files_are_two() {
+        let given = ["file:/a", "gcp", "file:/b", "gcp", "file:/a"];
+        let given = given.map(|it| it.parse::<NoticeSource>().unwrap());
+        let names: Vec<String> = NoticeSource::distinct(&given).map(NoticeSource::name).collect();
+        assert_eq!(names, ["file:/a", "gcp", "file:/b"]);
     }
 }

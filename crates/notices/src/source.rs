@@ -13,7 +13,7 @@ use crate::reading::{NoticeMaker, SourceError};
 
 /// One source that is read.
 #[derive(Debug)]
-pub struct SourceReader(SourceKind);
+pub(crate) struct SourceReader(SourceKind);
 
 #[derive(Debug)]
 enum SourceKind {
@@ -25,10 +25,7 @@ enum SourceKind {
 
 impl SourceReader {
     /// Opens a source. Its deadlines are in microseconds after `since`.
-    ///
-    /// # Errors
-    /// Its address is none that can be called: correct `--notice-url`.
-    pub fn new(options: &NoticeOptions, since: Instant) -> Result<Self, FetchError> {
+    pub(crate) fn new(options: &NoticeOptions, since: Instant) -> Result<Self, FetchError> {
         let maker = NoticeMaker::new(&options.source, since);
         Ok(Self(match &options.source {
             NoticeSource::Aws => SourceKind::Aws(Aws::new(options, maker)?),
@@ -41,12 +38,8 @@ impl SourceReader {
     }
 
     /// Reads what the source shows. Takes as long as its calls may take; Google's server answers
-    /// when something changes.
-    ///
-    /// # Errors
-    /// The source did not answer, or with something else than it documents: nothing has changed;
-    /// look again later.
-    pub async fn look(&mut self) -> Result<SourceReading, SourceError> {
+    /// when something changes. After an error nothing has changed: look again later.
+    pub(crate) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         match &mut self.0 {
             SourceKind::Aws(aws) => aws.look().await,
             SourceKind::Gcp(gcp) => gcp.look().await,
@@ -56,15 +49,19 @@ impl SourceReader {
     }
 
     /// Returns whether the last look waited for a change, so that the next one need not wait.
-    pub const fn has_waited(&self) -> bool {
+    pub(crate) const fn has_waited(&self) -> bool {
         matches!(&self.0, SourceKind::Gcp(gcp) if gcp.has_waited())
     }
 
+    /// Lets the next look wait for no change.
+    pub(crate) fn skip_wait(&mut self) {
+        if let SourceKind::Gcp(gcp) = &mut self.0 {
+            gcp.skip_wait();
+        }
+    }
+
     /// Acknowledges to the source that the machine may be taken. Only Azure has that.
-    ///
-    /// # Errors
-    /// The source did not take it: try again with the next poll.
-    pub async fn acknowledge(&mut self) -> Result<(), SourceError> {
+    pub(crate) async fn acknowledge(&mut self) -> Result<(), SourceError> {
         match &mut self.0 {
             SourceKind::Azure(azure) => azure.acknowledge().await,
             _ => Ok(()),

@@ -31,7 +31,7 @@ pub(crate) struct NoticeArgs {
 }
 
 impl NoticeArgs {
-    /// Returns the sources. One that is given twice is one source.
+    /// Returns the sources, and how they are polled.
     pub(crate) fn options(&self, acknowledge: Acknowledge) -> Vec<NoticeOptions> {
         let options = |source: &NoticeSource| NoticeOptions {
             url: self.notice_url.clone(),
@@ -41,9 +41,6 @@ impl NoticeArgs {
             acknowledge,
             ..NoticeOptions::new(source.clone())
         };
-        let is_first =
-            |(at, source): &(usize, &NoticeSource)| !self.notice_source[..*at].contains(source);
-        let sources = self.notice_source.iter().enumerate().filter(is_first);
-        sources.map(|(_, source)| options(source)).collect()
+        NoticeSource::distinct(&self.notice_source).map(options).collect()
     }
 }

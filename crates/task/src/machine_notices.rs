@@ -7,11 +7,10 @@ use clap::Args;
 use sanderling_command::failure::Failure;
 use sanderling_command::output::Output;
 use sanderling_command::units::{self, Span};
-use sanderling_core::notices::{NoticeChange, ShownNotice};
-use sanderling_notices::{NoticeOptions, NoticeSource, SourceReader};
-use sanderling_protocol as protocol;
+use sanderling_core::notices::{NOTICE_MAX, NoticeChange, SourceHealth};
+use sanderling_notices::{NoticeOptions, NoticeSource, SourceLook, SourcePoller};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// What happens when this machine will be taken.
 #[derive(Debug, Clone, Args)]
@@ -66,56 +65,62 @@ impl OnNoticeArgs {
     /// The address of a source is none.
     pub(crate) fn watch(&self, output: Output) -> Result<mpsc::Receiver<MachineNotice>, Failure> {
         let (sender, notices) = mpsc::channel(4);
-        for source in &self.notice_source {
+        for source in NoticeSource::distinct(&self.notice_source) {
             let options = NoticeOptions {
                 url: self.notice_url.clone(),
                 deadline: self.notice_deadline.0,
                 ..NoticeOptions::new(source.clone())
             };
             let since = Instant::now();
-            let reader = SourceReader::new(&options, since)
+            let poller = SourcePoller::open(&options, since)
                 .map_err(|error| Failure::usage(format_args!("--notice-url: {error}")))?;
-            tokio::spawn(poll(reader, options, since, sender.clone(), output));
+            let (source, sender) = (source.to_string(), sender.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = sender.closed() => {}
+                    () = follow(poller, &source, since, &sender, output) => {}
+                }
+            });
         }
         Ok(notices)
     }
 }
 
-async fn poll(
-    mut reader: SourceReader,
-    options: NoticeOptions,
+/// Sends each notice that a source shows. Ends when it is not taken any more.
+async fn follow(
+    mut poller: SourcePoller,
+    source: &str,
     since: Instant,
-    sender: mpsc::Sender<MachineNotice>,
+    sender: &mpsc::Sender<MachineNotice>,
     output: Output,
 ) {
-    let source = options.source.to_string();
-    let mut shown = ShownNotice::default();
-    let mut is_bad = false;
-    while !sender.is_closed() {
-        match reader.look().await {
-            Ok(reading) => {
-                is_bad = false;
-                let passed = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
-                let deadline = reading.notice.map(|notice| notice.deadline);
-                let change = shown.look(protocol::Instant(passed), deadline);
-                if let NoticeChange::Given(deadline) = change {
-                    let (source, is_sigterm) = (source.clone(), false);
-                    let deadline = since + Duration::from_micros(deadline.0);
-                    let notice = MachineNotice { source, is_sigterm, deadline };
-                    if sender.send(notice).await.is_err() {
-                        return;
-                    }
-                }
-            }
-            // It is reported once. What the source showed before may still hold.
-            Err(error) => {
-                if !std::mem::replace(&mut is_bad, true) {
-                    output.note(format_args!("the source of notices {source} fails: {error}"));
-                }
+    loop {
+        let look = poller.look().await;
+        note(source, &look, output);
+        if let NoticeChange::Given(deadline) = look.change {
+            let (source, is_sigterm) = (source.to_owned(), false);
+            let deadline = since + Duration::from_micros(deadline.0);
+            let notice = MachineNotice { source, is_sigterm, deadline };
+            if sender.send(notice).await.is_err() {
+                return;
             }
         }
-        if !reader.has_waited() {
-            sleep(options.poll()).await;
+    }
+}
+
+/// Prints what a look has changed beside a notice. That a source answers is printed only after it
+/// has failed.
+fn note(source: &str, look: &SourceLook, output: Output) {
+    match (&look.seen, look.health) {
+        (Err(error), SourceHealth::Fails) => {
+            output.note(format_args!("the source of notices {source} fails: {error}"));
         }
+        (Ok(_), SourceHealth::Answers { is_again: true }) => {
+            output.note(format_args!("the source of notices {source} answers again"));
+        }
+        _ => {}
+    }
+    if look.change == NoticeChange::Far {
+        output.note(format_args!("the notice from {source} counts when {NOTICE_MAX} are left"));
     }
 }

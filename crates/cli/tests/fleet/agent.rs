@@ -255,6 +255,24 @@ fn notice_is_told_to_a_namenode_that_was_away() {
     rig.end_well();
 }
 
+/// Google's server answers a request that waits for a change when 20 s have passed without one.
+#[test]
+fn notice_of_google_is_repeated_without_waiting_for_its_next_change() {
+    let mut rig = Rig::new("gcp", &["--notice-deadline", "200s"]);
+    rig.put_all();
+    rig.cluster.namenode.kill();
+    rig.order("preempt", NOTICE);
+    let attempts = |rig: &mut Rig| {
+        rig.cluster.datanode("spot").log().matches("did not receive the notice").count()
+    };
+    until("the notice is seen", SOON, || (attempts(&mut rig) > 0).then_some(()));
+    // Three waits last longer. An attempt is given up after 3 s at most.
+    let within = Duration::from_secs(45);
+    until("it is repeated", within, || (attempts(&mut rig) > 3).then_some(()));
+    rig.cluster.restart_namenode();
+    rig.end_well();
+}
+
 #[test]
 fn file_gives_a_notice_and_takes_it_back() {
     let mut cluster = Cluster::of(1);

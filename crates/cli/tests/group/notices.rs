@@ -234,6 +234,42 @@ fn notice_is_posted_to_the_member_whose_machine_will_be_taken() {
     until_left(&mut group, place);
 }
 
+/// As of a datanode. What is taken back is over.
+#[test]
+fn second_notice_of_a_namenode_can_only_bring_its_deadline_nearer() {
+    let group = started(3, 0);
+    let leader = group.leader();
+    let place = (leader + 1) % 3;
+    let address = group.members[place].as_ref().expect("it runs").http_address.clone();
+    let left_of = |answer: String| -> Value {
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        let page: Value = serde_json::from_str(body).expect("JSON");
+        page["notice_left_millis"].clone()
+    };
+    let post = |seconds: u64| {
+        let body = format!("{{\"deadline_seconds\": {seconds}}}");
+        let left = left_of(block_on(http::post(&address, "/v1/notice", &body)));
+        left.as_u64().expect("it has a deadline")
+    };
+    assert!(post(600) > 300_000);
+    for seconds in [60, 600] {
+        let left = post(seconds);
+        assert!(left <= 60_000, "{left} ms after one of {seconds} s");
+    }
+    // An operator's second one neither.
+    let number = (place + 1).to_string();
+    for deadline in ["50s", "600s"] {
+        let given = group.cli(leader, &["group", "notice", &number, "--deadline", deadline]);
+        assert_eq!(given.code, 0, "{given}");
+        let left = post(600);
+        assert!(left <= 50_000, "{left} ms after one of {deadline}");
+    }
+    let taken_back = block_on(http::send(&address, ("DELETE", "/v1/notice"), None, ""));
+    assert_eq!(left_of(taken_back), Value::Null);
+    assert!(post(600) > 300_000);
+}
+
 /// Whoever can write to the file's directory may put a pipe there.
 #[test]
 fn pipe_as_the_file_of_notices_keeps_no_namenode_from_ending() {
@@ -429,6 +465,28 @@ fn notice_of_a_namenode_alone_is_shown_as_a_risk() {
         let ran = group.cli(0, &["group", "ls"]);
         (ran.stdout.contains("AT RISK") && ran.stdout.contains("taken in")).then_some(())
     });
+}
+
+/// The earliest of what they show counts, and a file that is removed takes no other's notice back.
+#[test]
+fn two_files_of_a_namenode_are_two_sources() {
+    let mut group = Group::start(0, &[]);
+    let [(first, flag), (_, other)] = [0, 1].map(|place| source(&group, place));
+    let flags = ["--notice-source", &flag, "--notice-source", &other];
+    group.add("127.0.0.1:0", None, &flags);
+    let left = |group: &Group| page(group, 0)["members"][0]["notice_left"].as_u64();
+    give(&group, 0, 600);
+    until("the first one is shown", SOON, || left(&group));
+    give(&group, 1, 6000);
+    until("both are logged", SOON, || {
+        let log = group.members[0].as_ref().expect("it runs").log();
+        (log.matches("machine will be taken").count() == 2).then_some(())
+    });
+    let earliest = left(&group).expect("both are there");
+    assert!(earliest <= 600_000, "{earliest} ms");
+    std::fs::remove_file(first).expect("removed");
+    let later = until("the other one holds", SOON, || left(&group).filter(|left| *left > 600_000));
+    assert!(later <= 6_000_000, "{later} ms");
 }
 
 /// The snapshot may take longer than the machine lives: what the archive lacks comes first.

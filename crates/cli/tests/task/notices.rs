@@ -316,6 +316,25 @@ fn sigterm_during_the_dump_of_another_notice_shortens_it() {
     assert!(place.has_released_lock(), "{log}");
 }
 
+#[test]
+fn source_of_notices_that_fails_is_printed_once_and_once_more_when_it_answers() {
+    let place = Paced::new("0");
+    let source = format!("file:{}", place.path("notice").display());
+    // The same source again is no other one.
+    let runner = start_at_notices(&place, &["--notice-source", &source]);
+    place.set("notice", "garbage");
+    place.until_logged("the source of notices file fails: ");
+    place.set("notice", r#"{"deadline_at": "2099-01-01T00:00:00Z"}"#);
+    place.until_logged("the source of notices file answers again");
+    place.until_logged("the notice from file counts when 7d are left");
+    assert!(place.times("begun").is_empty(), "{}", place.log());
+    place.notice(&runner);
+    place.until_logged("notice from file: ");
+    let log = place.log();
+    assert_eq!(log.matches("the source of notices").count(), 2, "{log}");
+    assert_eq!(log.matches("notice from file: ").count(), 1, "{log}");
+}
+
 /// By SIGINT and, without `--on-notice`, SIGTERM: the task gets SIGTERM, and no checkpoint is
 /// taken.
 #[test]

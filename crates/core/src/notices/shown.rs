@@ -8,6 +8,8 @@ use super::{EARLIER, NOTICE_MAX};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ShownNotice {
     deadline: Option<Instant>,
+    /// Whether a notice was shown last whose deadline is too far ahead.
+    is_far: bool,
 }
 
 /// The change of what a source shows, compared with what counted before.
@@ -15,7 +17,8 @@ pub struct ShownNotice {
 pub enum NoticeChange {
     /// The same as before.
     Unchanged,
-    /// A notice whose deadline is too far ahead: it is given when [`NOTICE_MAX`] is left.
+    /// A notice whose deadline is too far ahead, which was none before: it is given when
+    /// [`NOTICE_MAX`] is left.
     Far,
     /// Another notice, with this deadline.
     Given(Instant),
@@ -28,13 +31,16 @@ impl ShownNotice {
     /// notice. The deadline that was given counts until it is withdrawn or another one is given:
     /// small steps add up to another notice.
     pub fn look(&mut self, now: Instant, deadline: Option<Instant>) -> NoticeChange {
+        let was_far = self.is_far;
+        self.is_far = deadline.is_some_and(|deadline| is_far(now, deadline));
         match (deadline, self.deadline) {
             (None, None) => NoticeChange::Unchanged,
             (None, Some(_)) => {
                 self.deadline = None;
                 NoticeChange::Withdrawn
             }
-            (Some(deadline), _) if is_far(now, deadline) => NoticeChange::Far,
+            (Some(_), _) if self.is_far && was_far => NoticeChange::Unchanged,
+            (Some(_), _) if self.is_far => NoticeChange::Far,
             (Some(deadline), Some(given)) if is_same(deadline, given) => NoticeChange::Unchanged,
             (Some(deadline), _) => {
                 self.deadline = Some(deadline);
@@ -94,6 +100,11 @@ mod tests {
     fn notice_far_ahead_is_given_when_it_is_not_any_more() {
         let mut shown = ShownNotice::default();
         let deadline = NOW + NOTICE_MAX + Millis(10);
+        for _ in 0..2 {
+            assert_eq!(shown.look(NOW, Some(deadline)), NoticeChange::Far);
+            assert_eq!(shown.look(NOW, Some(deadline)), NoticeChange::Unchanged, "once");
+            assert_eq!(shown.look(NOW, None), NoticeChange::Unchanged, "it was not given");
+        }
         assert_eq!(shown.look(NOW, Some(deadline)), NoticeChange::Far);
         assert_eq!(shown.look(NOW + Millis(10), Some(deadline)), NoticeChange::Given(deadline));
         assert!(check_left(NOTICE_MAX).is_ok());

@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::incoming::Incoming;
+use super::incoming::SnapshotReceiver;
 use super::wire::{GroupFrame, LaterGeneration, SnapshotPart};
 use super::{GroupInput, ServingState};
 use crate::own_notices::{OPERATOR, OwnNotices, POSTED};
@@ -39,7 +39,7 @@ pub(crate) struct GroupService {
     state: Arc<NamenodeState>,
     notices: Arc<OwnNotices>,
     directory: PathBuf,
-    incoming: Mutex<Option<Incoming>>,
+    incoming: Mutex<SnapshotReceiver>,
     /// The writer, for short messages while it is idle.
     writer: Weak<Mutex<CatalogWriter>>,
     /// What it proves its generation with.
@@ -55,7 +55,7 @@ impl GroupService {
         writer: Weak<Mutex<CatalogWriter>>,
         credentials: Credentials,
     ) -> Arc<Self> {
-        let incoming = Mutex::new(None);
+        let incoming = Mutex::new(SnapshotReceiver::default());
         Arc::new(Self { work, state, notices, directory, incoming, writer, credentials })
     }
 
@@ -96,7 +96,7 @@ impl GroupService {
             }
             GroupFrame::OwnNotice { left, reason } => {
                 let taken = match left {
-                    Some(left) => self.notices.show(OPERATOR, left, &reason),
+                    Some(left) => self.notices.give(OPERATOR, left, &reason),
                     None => {
                         self.notices.withdraw(OPERATOR);
                         self.notices.withdraw(POSTED);
@@ -163,7 +163,7 @@ impl GroupService {
     }
 
     fn part(&self, part: SnapshotPart) -> Result<(), Refusal> {
-        let arrived = Incoming::take(&mut self.incoming.lock(), &self.directory, part)?;
+        let arrived = self.incoming.lock().take(&self.directory, part)?;
         if let Some(arrived) = arrived {
             let message = envelope(&arrived.message)?;
             let catalog = Box::new(arrived.catalog);

@@ -34,7 +34,7 @@ pub(super) async fn give(
                     return Err(Refusal::DeadlinePassed { ago }.into());
                 }
             };
-            api.notices.show(POSTED, left, &reason)?;
+            api.notices.give(POSTED, left, &reason)?;
             Ok(state(&api))
         }
         Posted::Recommendation { .. } => Ok(page(
