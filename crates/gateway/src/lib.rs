@@ -20,6 +20,7 @@ mod lists;
 mod md5;
 mod metadata;
 mod metrics;
+mod multipart;
 mod name;
 mod object;
 mod options;
@@ -50,5 +51,5 @@ mod writing;
 mod xml;
 
 pub use keys::{AccessKeys, KeyRights, KeysError, KeysFault, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY};
-pub use options::GatewayOptions;
+pub use options::{GatewayOptions, S3_ADDRESS, S3_HTTP_ADDRESS};
 pub use server::{GatewayServer, GatewayStartError};

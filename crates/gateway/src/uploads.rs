@@ -12,18 +12,18 @@ use sanderling_protocol::{Path, Refusal};
 use crate::api::{S3Api, owner, timestamp};
 use crate::keys::grant_of;
 use crate::metadata::{checksums_of, listed_tag_of, quoted, with_sums};
+use crate::multipart::{FIRST_WORDS, key_of};
 use crate::name::UPLOADS;
 use crate::part_name::number;
 use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
-use crate::upload::{FIRST_WORDS, key_of};
 
 /// Most uploads or parts of one answer, and how many there are unless fewer are requested: as of
 /// S3.
 const ITEMS_MAX: i32 = 1000;
 
 /// Uploads that are looked at together. Half of what the client sends in one frame to the namenode
-/// (`BATCH_MAX` of its `request_batcher`), so that others' requests fit beside them. Chosen, not
+/// (`BATCH_MAX` of the core's `client`), so that others' requests fit beside them. Chosen, not
 /// measured.
 const TOGETHER_MAX: usize = 64;
 
