@@ -1,18 +1,16 @@
-//! Batches requests to the namenode.
-//!
-//! The first caller sends on its own task. While its frame is in flight later requests are queued
-//! and sent together in the next one, so frames grow with the load: once a frame has carried
-//! several requests, the next one waits until the callers that were just answered had a chance to
-//! send again. When a queue is long, another connection is opened: more threads get more done.
+//! Batches requests to the namenode. `core::client` decides which of them share a frame and when a
+//! frame is sent; here are the connections, the tasks, and the callers that wait.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::client::{
+    BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendTurn, may_follow_alone, repeats_of,
+    repeats_of_frame, travels_alone,
+};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
-use sanderling_protocol::message::Repetition;
 use sanderling_protocol::{Refusal, Reply, Request};
 use sanderling_transport::{
     CallError, CloseCause, EncodedRequest, Namenodes, Pool, Repeats, trace,
@@ -20,23 +18,6 @@ use sanderling_transport::{
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-
-/// Requests of one frame. A lookup in a batch costs a small part of one alone; beyond this the
-/// first of a batch would wait noticeably for the last.
-const BATCH_MAX: usize = 128;
-
-/// Requests that may wait for a frame of one connection. 32 full frames ([`BATCH_MAX`]); a further
-/// one fails at once. Callers of one process are its tasks, so a longer queue would only hold their
-/// memory while the namenode is slow. Chosen, not measured.
-const QUEUE_MAX: usize = 4096;
-
-/// Requests that wait for a connection before the next one is used: half a batch.
-const SPILL_AT: usize = BATCH_MAX / 2;
-
-/// Time after which queued requests overtake a frame that its caller sends on its own task. The
-/// caller may not be polling: a future that is polled only between other things, as in a buffered
-/// stream, is not when these other things wait for the namenode in turn.
-const OVERTAKE_AFTER: Duration = Duration::from_millis(5);
 
 type ReplyResult = Result<Reply, CallError>;
 
@@ -46,6 +27,13 @@ struct PendingRequest {
     repeats: Repeats,
     deadline: Instant,
     answer: oneshot::Sender<ReplyResult>,
+}
+
+impl PendingRequest {
+    /// Returns whether its caller waits for the answer.
+    fn is_awaited(&self) -> bool {
+        !self.answer.is_closed()
+    }
 }
 
 /// Sends requests to the namenode that leads.
@@ -60,31 +48,15 @@ pub(crate) struct RequestBatcher {
 struct BatchedConnection {
     pool: Pool,
     namenodes: Namenodes,
-    /// Frames that may be under way together.
-    frames_max: usize,
-    waiting: Mutex<BatchQueue>,
-}
-
-#[derive(Debug, Default)]
-struct BatchQueue {
-    queue: VecDeque<PendingRequest>,
-    /// Frames under way.
-    frames: usize,
-    /// Those of them whose callers send them themselves, the oldest first.
-    direct: VecDeque<u64>,
-    /// Number of the last of these.
-    direct_last: u64,
-    /// Whether the last frame carried several requests: then more come in a moment, from callers
-    /// that have just got their answers, and the next frame waits for them.
-    is_crowded: bool,
+    queue: Mutex<BatchQueue<PendingRequest>>,
 }
 
 impl RequestBatcher {
     /// Batches over these pools, each of which is one connection with so many frames in flight.
     pub(crate) fn new(pools: Vec<Pool>, namenodes: &Namenodes, frames_max: usize) -> Self {
         let connection = |pool| {
-            let (namenodes, waiting) = (namenodes.clone(), Mutex::default());
-            Arc::new(BatchedConnection { pool, namenodes, frames_max, waiting })
+            let queue = Mutex::new(BatchQueue::new(frames_max));
+            Arc::new(BatchedConnection { pool, namenodes: namenodes.clone(), queue })
         };
         Self { connections: pools.into_iter().map(connection).collect(), next: AtomicUsize::new(0) }
     }
@@ -92,22 +64,17 @@ impl RequestBatcher {
     /// Sends a request once.
     pub(crate) async fn send(&self, request: &Request, deadline: Instant) -> ReplyResult {
         let encoded = EncodedRequest::new(request);
-        let repeats = match request.repeat() {
-            Repetition::Reads => Repeats::Always,
-            Repetition::Once | Repetition::Alike => Repeats::Undone,
-        };
+        let repeats = repeats_of(request);
         // A frame has one trace: the request of a sampled one travels alone.
-        if waits(request) || trace::current().is_some() {
+        if travels_alone(request) || trace::current().is_some() {
             return self.next_connection().send_alone(encoded, repeats, deadline).await;
         }
-        let is_free =
-            |connection: &&Arc<BatchedConnection>| connection.waiting.lock().queue.len() < SPILL_AT;
+        let is_free = |it: &&Arc<BatchedConnection>| it.queue.lock().is_short();
         let connection =
             self.connections.iter().find(is_free).unwrap_or_else(|| self.next_connection());
         match connection.send_batched(encoded, repeats, deadline).await {
-            // If the frame's answer was too large, the request is sent again alone. That does not
-            // make a change again: its answer is repeated.
-            Err(CallError::Refused(Refusal::TooLarge { .. })) if does_nothing_twice(request) => {
+            // The frame's answer was too large.
+            Err(CallError::Refused(Refusal::TooLarge { .. })) if may_follow_alone(request) => {
                 connection.send_alone(EncodedRequest::new(request), repeats, deadline).await
             }
             answer => answer,
@@ -127,21 +94,15 @@ impl BatchedConnection {
         deadline: Instant,
     ) -> ReplyResult {
         let queued = {
-            let mut waiting = self.waiting.lock();
-            let may_begin = waiting.frames < self.frames_max && waiting.queue.is_empty();
-            if may_begin && !waiting.is_crowded {
-                waiting.frames += 1;
-                waiting.direct_last += 1;
-                let number = waiting.direct_last;
-                waiting.direct.push_back(number);
-                Err((number, request))
-            } else if waiting.queue.len() >= QUEUE_MAX {
-                return Err(CallError::TooBusy { address: self.address() });
-            } else {
-                let (answer, answered) = oneshot::channel();
-                waiting.queue.push_back(PendingRequest { request, repeats, deadline, answer });
-                waiting.frames += usize::from(may_begin);
-                Ok((answered, may_begin))
+            let mut queue = self.queue.lock();
+            match queue.admit() {
+                SendTurn::Direct(number) => Err((number, request)),
+                SendTurn::Wait { begins_frame } => {
+                    let (answer, answered) = oneshot::channel();
+                    queue.push(PendingRequest { request, repeats, deadline, answer });
+                    Ok((answered, begins_frame))
+                }
+                SendTurn::Refused => return Err(CallError::TooBusy { address: self.address() }),
             }
         };
         let mut answered = match queued {
@@ -161,9 +122,13 @@ impl BatchedConnection {
             }
         };
         let began = Instant::now();
-        let mut answer = timeout_at(deadline.min(began + OVERTAKE_AFTER), &mut answered).await;
+        let overtakes_at = began + Duration::from(OVERTAKE_AFTER);
+        let mut answer = timeout_at(deadline.min(overtakes_at), &mut answered).await;
         if answer.is_err() {
-            self.overtake();
+            let batch = self.queue.lock().overtake(PendingRequest::is_awaited);
+            if let Some(batch) = batch {
+                self.begin_frame(batch);
+            }
             answer = timeout_at(deadline, answered).await;
         }
         match answer {
@@ -175,13 +140,6 @@ impl BatchedConnection {
                 let (address, waited): (_, Duration) = (self.address(), began.elapsed());
                 Err(CallError::TimedOut { address, waited })
             }
-        }
-    }
-
-    /// Takes over from the oldest frame that its caller sends on its own task.
-    fn overtake(self: &Arc<Self>) {
-        if self.waiting.lock().direct.pop_front().is_some() {
-            drop(InFlightFrame { connection: Arc::clone(self), direct: None });
         }
     }
 
@@ -201,23 +159,23 @@ impl BatchedConnection {
         self.namenodes.target().to_string()
     }
 
-    /// Takes the requests of the next frame. Those whose callers have gone are left out.
-    fn next_batch(&self) -> Option<Vec<PendingRequest>> {
-        let mut waiting = self.waiting.lock();
-        let mut batch = Vec::with_capacity(waiting.queue.len().min(BATCH_MAX));
-        while batch.len() < BATCH_MAX
-            && let Some(pending) = waiting.queue.pop_front()
-        {
-            if !pending.answer.is_closed() {
-                batch.push(pending);
+    /// Sends a frame of these requests on a task of its own.
+    fn begin_frame(self: &Arc<Self>, batch: Vec<PendingRequest>) {
+        let Ok(runtime) = Handle::try_current() else {
+            // The runtime has ended; the batch's drop fails its waiters.
+            self.queue.lock().abandon();
+            return;
+        };
+        let turn = InFlightFrame { connection: Arc::clone(self), direct: None };
+        runtime.spawn(async move {
+            let is_batch = batch.len() > 1;
+            turn.connection.send_batch(batch).await;
+            if is_batch {
+                // Else the callers that were just answered would miss every next frame.
+                tokio::task::yield_now().await;
             }
-        }
-        if batch.is_empty() {
-            waiting.frames -= 1;
-            return None;
-        }
-        waiting.is_crowded = batch.len() > 1;
-        Some(batch)
+            drop(turn);
+        });
     }
 
     async fn send_batch(&self, batch: Vec<PendingRequest>) {
@@ -225,9 +183,7 @@ impl BatchedConnection {
         let deadline = batch.iter().map(|it| it.deadline).max().unwrap_or_else(Instant::now);
         let mut waiters = Vec::with_capacity(batch.len());
         let mut requests = Vec::with_capacity(batch.len());
-        // What one of them must not meet, the frame does not meet.
-        let is_read = batch.iter().all(|it| it.repeats == Repeats::Always);
-        let repeats = if is_read { Repeats::Always } else { Repeats::Undone };
+        let repeats = repeats_of_frame(batch.iter().map(|it| it.repeats));
         for pending in batch {
             waiters.push(pending.answer);
             requests.push(pending.request);
@@ -257,57 +213,16 @@ struct InFlightFrame {
 
 impl Drop for InFlightFrame {
     fn drop(&mut self) {
-        if let Some(number) = self.direct {
-            let direct = &mut self.connection.waiting.lock().direct;
-            let Some(at) = direct.iter().position(|it| *it == number) else { return };
-            direct.remove(at);
-        }
-        let Some(batch) = self.connection.next_batch() else { return };
-        let Ok(runtime) = Handle::try_current() else {
-            // The runtime has ended; the batch's drop fails its waiters.
-            self.connection.waiting.lock().frames -= 1;
-            return;
+        let mut queue = self.connection.queue.lock();
+        let batch = match self.direct {
+            Some(number) => queue.end_direct(number, PendingRequest::is_awaited),
+            None => queue.next_batch(PendingRequest::is_awaited),
         };
-        let turn = Self { connection: Arc::clone(&self.connection), direct: None };
-        runtime.spawn(async move {
-            let is_batch = batch.len() > 1;
-            turn.connection.send_batch(batch).await;
-            if is_batch {
-                // Else the callers that were just answered would miss every next frame.
-                tokio::task::yield_now().await;
-            }
-            drop(turn);
-        });
+        drop(queue);
+        if let Some(batch) = batch {
+            self.connection.begin_frame(batch);
+        }
     }
-}
-
-/// Returns whether a request may take long, or is long: others must not wait for it.
-fn waits(request: &Request) -> bool {
-    match request.inner() {
-        Request::Events { wait, .. } => wait.0 > 0,
-        // A namenode of the version before refuses them, and all that is in their frame.
-        Request::OpenClient { .. } | Request::DeleteObject { .. } | Request::Room => true,
-        Request::BlockReport { .. }
-        | Request::LookupMany { .. }
-        | Request::Usage { .. }
-        | Request::Fsck => true,
-        _ => false,
-    }
-}
-
-const fn does_nothing_twice(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Once(_)
-            | Request::Lookup { .. }
-            | Request::LookupObject { .. }
-            | Request::Stat { .. }
-            | Request::List { .. }
-            | Request::Nodes { .. }
-            | Request::NodeBlocks { .. }
-            | Request::Jobs
-            | Request::Report
-    )
 }
 
 #[cfg(test)]
@@ -399,8 +314,7 @@ mod tests {
             assert_eq!(batcher.send(&stat, deadline).await.unwrap(), Reply::Done);
         }
         assert_eq!(idle.await.unwrap(), Reply::Done);
-        assert_eq!(batcher.connections[0].waiting.lock().frames, 0);
-        assert!(batcher.connections[0].waiting.lock().direct.is_empty());
+        assert_eq!(batcher.connections[0].queue.lock().frames(), (0, 0));
         stop.cancel();
         serving.await.unwrap();
     }

@@ -1,15 +1,21 @@
 //! Decisions of a client: how a change takes effect once although it is sent several times, what
-//! follows from a failed attempt, how an object is written, and when its lease is renewed.
+//! follows from a failed attempt, which requests share a frame, how an object is written, and when
+//! its lease is renewed.
 //!
 //! The client library and the simulated clients run the same machines; connections, pauses and
 //! clocks are outside.
 
 mod attempt;
+mod batch;
 mod lease_renewal;
 mod sequences;
 mod writer;
 
 pub use attempt::{AttemptFailure, ChangeAttempts, NextAttempt};
+pub use batch::{
+    BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendTurn, may_follow_alone, repeats_of,
+    repeats_of_frame, travels_alone,
+};
 pub use lease_renewal::{RENEWAL_PAUSE_MAX, renewal_pause};
 pub use sequences::Sequences;
 pub use writer::{
