@@ -5,7 +5,8 @@
 //! are private to this module. A log entry is one round of the namenode's writer: bytes that mean
 //! nothing to the machine. Its shell writes what [`ReplicaOutput::Persist`] contains, sends what
 //! [`ReplicaOutput::Send`] contains and applies [`ReplicaOutput::Apply`], in that order, and passes
-//! back what arrived and what is on the disk. `docs/mechanisms/replica.md` has the failures.
+//! back what arrived and what is on the disk. [`MemberRecord`] has the steps of each write.
+//! `docs/mechanisms/replica.md` has the failures.
 //!
 //! Beside it are the machines of what a shell decides about its group: [`GroupPlanner`],
 //! [`OwnNotice`], [`OwnLife`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`],
@@ -30,6 +31,7 @@ mod output;
 mod own_notice;
 mod planner;
 mod raft_types;
+mod record;
 mod risk;
 mod snapshot_sends;
 #[cfg(test)]
@@ -44,8 +46,8 @@ pub use former::FormerMembers;
 pub use group::{Group, GroupChange, GroupChangeError, GroupMember, GroupRole, MemberAddress};
 pub use guard::{MessageContradiction, MessageRefusal};
 pub use identity::{BootRecord, FoundAtStart, StartAs, SyncMode, start_as};
-pub use leader_moves::{LeaderMoveError, LeaderMoves};
-pub use machine::{ProposeError, Replica};
+pub use leader_moves::{LEAD_WITHIN, LeaderMoveError, LeaderMoves};
+pub use machine::{APPENDS_MAX, ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError, MessageFault, ROUND_BYTES_MAX};
 pub use notices::{GroupPlan, GroupStep, MachineLife};
 pub use options::{ReplicaOptions, Restored};
@@ -54,6 +56,7 @@ pub use output::{
 };
 pub use own_notice::{OwnLife, OwnNotice, OwnNoticeReport};
 pub use planner::{GroupPlanner, NOTICE_EVERY, PlannerOptions};
+pub use record::{MemberRecord, PersistStep, is_log_stale};
 pub use risk::{GroupEvents, GroupRisk, RISK_LASTS};
 pub use snapshot_sends::SnapshotSends;
 pub use waiting_reads::WaitingReads;

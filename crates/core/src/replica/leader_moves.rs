@@ -12,7 +12,7 @@ use super::output::ReplicaRole;
 
 /// How long another member may take to lead: a transfer ends by itself after the shortest time of
 /// an election, 400 ms by default, so it is begun several times.
-const LEAD_WITHIN: Millis = Millis(2000);
+pub const LEAD_WITHIN: Millis = Millis(2000);
 
 /// Orders that wait for a voter to answer. More are refused. Operators and members that leave cause
 /// few of them at a time. Chosen, not measured.

@@ -40,10 +40,9 @@ impl Log {
         self.start.index + self.entries.len() as u64
     }
 
-    /// Appends entries, in place of what is there from the first of them on. Returns whether
-    /// something was replaced.
-    pub(super) fn append(&mut self, entries: &[Entry]) -> bool {
-        let Some(first) = entries.first() else { return false };
+    /// Appends entries, in place of what is there from the first of them on.
+    pub(super) fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
         assert!(
             (self.first()..=self.last() + 1).contains(&first.index),
             "entry {} is appended to {} to {}",
@@ -52,13 +51,11 @@ impl Log {
             self.last()
         );
         let keep = (first.index - self.first()) as usize;
-        let is_replaced = keep < self.entries.len();
         for entry in self.entries.drain(keep..) {
             self.bytes -= raft_types::bytes(&entry);
         }
         self.bytes += entries.iter().map(raft_types::bytes).sum::<u64>();
         self.entries.extend(entries.iter().cloned());
-        is_replaced
     }
 
     /// Forgets all entries: a snapshot that was received replaces them.

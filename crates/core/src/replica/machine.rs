@@ -24,7 +24,7 @@ mod process;
 
 /// Messages of entries that a leader sends to one member before it has an answer. Of 1 MiB each
 /// they are as many bytes as a leader takes before they are agreed (`uncommitted_bytes_max`).
-const APPENDS_MAX: usize = 64;
+pub const APPENDS_MAX: usize = 64;
 
 /// Bytes of agreed entries in one [`ReplicaOutput::Apply`], if one entry is not longer: a start
 /// with a long log applies it in pieces. As many as one round of the namenode has at most; readers

@@ -18,8 +18,8 @@ pub enum SyncRequirement {
     Always,
 }
 
-/// The state that must be written as one record, whole or not at all, before
-/// [`super::Replica::persisted`].
+/// The state that must be written before [`super::Replica::persisted`], in the steps of
+/// [`super::MemberRecord::persist`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Persist {
     /// Counts up. Reported back when it is written; a later one includes the earlier ones.
@@ -28,9 +28,8 @@ pub struct Persist {
     pub vote: Option<Vote>,
     /// A snapshot that was received: it replaces the whole log.
     pub snapshot: Option<(LogPlace, Group)>,
-    /// What the log has from this entry on was overruled and must not come back.
-    pub truncate_from: Option<u64>,
-    /// Entries to append after that.
+    /// Entries to append after that. What the log has from the first of them on was overruled and
+    /// must not come back.
     pub entries: Vec<LogEntry>,
     /// How far it must be written.
     pub durability: SyncRequirement,

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use sanderling_core::replica::{
-    BootRecord, FoundAtStart, Group, GroupGeneration, LogPlace, StartAs, Vote, start_as,
+    BootRecord, FoundAtStart, GroupGeneration, MemberRecord, StartAs, start_as,
 };
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{ClusterId, MemberId};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::{GroupFileDamage, LogError};
 use crate::directory::{Directory, PublishError};
+use crate::file_names::{CUT_GROUP_STATE, GROUP_STATE, LEAVING_GROUP_STATE};
 
 const MAGIC: [u8; 8] = *b"SNDLGRST";
 const VERSION: u32 = 2;
@@ -29,12 +30,6 @@ const HEADER_BYTES: usize = 16;
 /// addresses have some KiB. A longer file is damage, and no memory is taken for it.
 const BYTES_MAX: usize = 1 << 20;
 
-/// The name of the file.
-const NAME: &str = "group-state.bin";
-
-/// Its name while the group's files are set aside.
-const LEAVING_NAME: &str = "leaving-group-state.bin";
-
 /// What a member must not forget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HardState {
@@ -44,11 +39,8 @@ pub(crate) struct HardState {
     pub(crate) incarnation: u64,
     /// What the boot of the machine was in which the member wrote its log, and how it was synced.
     pub(crate) boot: BootRecord,
-    pub(crate) vote: Vote,
-    /// The entry before the first that the log keeps.
-    pub(crate) start: LogPlace,
-    /// The members as of `start`.
-    pub(crate) group: Group,
+    /// The vote, from which entry a start goes on, and the members as of it.
+    pub(crate) record: MemberRecord,
     /// Which founding of the group it is of.
     pub(crate) generation: GroupGeneration,
 }
@@ -56,7 +48,7 @@ pub(crate) struct HardState {
 impl HardState {
     /// Returns where the file is.
     pub(crate) fn path(directory: &Directory) -> PathBuf {
-        directory.path().join(NAME)
+        directory.path().join(GROUP_STATE)
     }
 
     /// Reads the file; `None` in the directory of a namenode that is in no group.
@@ -64,7 +56,7 @@ impl HardState {
         let path = Self::path(directory);
         let is_there = directory.files().names(directory.path());
         let is_there = is_there.map_err(|cause| LogError::Io { path: path.clone(), cause })?;
-        if !is_there.iter().any(|name| name == NAME) {
+        if !is_there.iter().any(|name| name == GROUP_STATE) {
             return Ok(None);
         }
         let read = || {
@@ -108,7 +100,7 @@ impl HardState {
 
     /// Decides as what a namenode starts on the directory.
     pub(crate) fn start_as(&self, directory: &Directory) -> StartAs {
-        let is_only_member = self.group.members().all(|(id, _)| id == self.member);
+        let is_only_member = self.record.group.members().all(|(id, _)| id == self.member);
         self.starts(directory, is_only_member)
     }
 
@@ -143,29 +135,29 @@ impl HardState {
 /// Returns whether a directory that is not opened yet has the file. An error counts as one: the
 /// opening finds the cause.
 pub(crate) fn may_be_in(directory: &Path) -> bool {
-    std::fs::exists(directory.join(NAME)).unwrap_or(true)
+    std::fs::exists(directory.join(GROUP_STATE)).unwrap_or(true)
 }
 
 /// Renames the file, so that the directory is no member's. Until [`set_aside`] it shows that the
 /// rest of the group's files is to be set aside. The caller syncs.
 pub(crate) fn begin_leaving(directory: &Directory) -> std::io::Result<()> {
     let path = HardState::path(directory);
-    match has(directory, NAME)? {
-        true => directory.files().rename(&path, &path.with_file_name(LEAVING_NAME)),
+    match has(directory, GROUP_STATE)? {
+        true => directory.files().rename(&path, &path.with_file_name(LEAVING_GROUP_STATE)),
         false => Ok(()),
     }
 }
 
 /// Returns whether the group's files were to be set aside, and not all were.
 pub(crate) fn is_leaving(directory: &Directory) -> std::io::Result<bool> {
-    has(directory, LEAVING_NAME)
+    has(directory, LEAVING_GROUP_STATE)
 }
 
 /// Gives the renamed file its last name: all others are set aside. The caller syncs.
 pub(crate) fn set_aside(directory: &Directory) -> std::io::Result<()> {
-    let path = HardState::path(directory).with_file_name(LEAVING_NAME);
+    let path = HardState::path(directory).with_file_name(LEAVING_GROUP_STATE);
     match is_leaving(directory)? {
-        true => directory.files().rename(&path, &path.with_file_name("cut-group-state.bin")),
+        true => directory.files().rename(&path, &path.with_file_name(CUT_GROUP_STATE)),
         false => Ok(()),
     }
 }
@@ -186,7 +178,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use sanderling_core::replica::{MemberAddress, SyncMode};
+    use sanderling_core::replica::{Group, LogPlace, MemberAddress, SyncMode, Vote};
     use sanderling_protocol::Nonce;
 
     use super::*;
@@ -200,9 +192,11 @@ mod tests {
             member: MemberId(1),
             incarnation: 3,
             boot: BootRecord { boot: "boot".into(), sync: SyncMode::Always, is_closed: false },
-            vote: Vote { term: 5, candidate: Some(MemberId(1)), committed: 4 },
-            start: LogPlace { index: 1, term: 2 },
-            group: Group::of_one(at),
+            record: MemberRecord {
+                vote: Vote { term: 5, candidate: Some(MemberId(1)), committed: 4 },
+                start: LogPlace { index: 1, term: 2 },
+                group: Group::of_one(at),
+            },
             generation: GroupGeneration::default(),
         }
     }

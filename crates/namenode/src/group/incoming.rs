@@ -1,55 +1,65 @@
-//! A snapshot that the leader sends to this member, part by part.
+//! Snapshots that leaders send to this member, part by part.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
-use sanderling_protocol::Refusal;
 use sanderling_protocol::checksum::Running;
+use sanderling_protocol::{Millis, Refusal};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::wire::SnapshotPart;
+use crate::file_names;
 use crate::files::Window;
 use crate::snapshot;
 
 /// The longest snapshot that is taken: more than a catalog of the largest memory has.
 const BYTES_MAX: u64 = 1 << 40;
 
-const NOT_NEXT: &str = "a part of a snapshot does not follow the one before";
+/// Most snapshots that this member has at once, the one that arrives among them. Each that is whole
+/// is a catalog in memory, until the writer restores or drops it. So while the snapshot of one
+/// leader waits for the writer, that of the next one can arrive.
+const SNAPSHOTS_MAX: usize = 2;
 
-/// The name of the file while it arrives, with the number of the sending: that of another one may
-/// wait for its place in the directory. A start removes what is left.
-fn file_name(sending: u64) -> String {
-    format!("group-snapshot-{sending:016x}.tmp")
-}
+/// When the sender of one more is to come again: a leader's first pause after a snapshot that was
+/// not taken (`SnapshotSends`).
+const AGAIN_AFTER: Millis = Millis(1000);
+
+const NOT_NEXT: &str = "a part of a snapshot does not follow the one before";
 
 /// The file of a snapshot, which is removed when this is dropped, unless it has another name by
 /// then.
 #[derive(Debug)]
-pub(crate) struct SnapshotFile(PathBuf);
+pub(crate) struct SnapshotFile {
+    path: PathBuf,
+    /// Its place among the snapshots that this member has at once.
+    _place: Option<OwnedSemaphorePermit>,
+}
 
 impl SnapshotFile {
     #[cfg(test)]
     pub(crate) const fn at(path: PathBuf) -> Self {
-        Self(path)
+        Self { path, _place: None }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for SnapshotFile {
     fn drop(&mut self) {
         // The next start removes what stays.
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
 /// A snapshot under way.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+struct Incoming {
     sending: u64,
     file: File,
     path: SnapshotFile,
@@ -70,18 +80,38 @@ fn refused(why: impl Into<String>) -> Refusal {
     Refusal::BadRequest { why: why.into() }
 }
 
-impl Incoming {
+fn full() -> Refusal {
+    let why = format!("{SNAPSHOTS_MAX} snapshots of the group wait for this member's writer");
+    Refusal::RetryAfter { after: AGAIN_AFTER, why }
+}
+
+/// Takes the snapshots that are sent to this member, as many as it may have at once.
+#[derive(Debug)]
+pub(crate) struct SnapshotReceiver {
+    under_way: Option<Incoming>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for SnapshotReceiver {
+    fn default() -> Self {
+        Self { under_way: None, places: Arc::new(Semaphore::new(SNAPSHOTS_MAX)) }
+    }
+}
+
+impl SnapshotReceiver {
     /// Takes a part; returns the snapshot with the last one. A part that does not follow the one
     /// before ends its sending: the leader begins again. A part of another sending than the one
     /// under way changes nothing, unless it is the first one.
     ///
     /// # Errors
-    /// Why the snapshot cannot be used.
+    /// Why the snapshot cannot be used. [`Refusal::RetryAfter`] to its first part: as many as may
+    /// be here wait for the writer. The replica has no message of the one that is refused.
     pub(crate) fn take(
-        kept: &mut Option<Self>,
+        &mut self,
         directory: &Path,
         part: SnapshotPart,
     ) -> Result<Option<Arrived>, Refusal> {
+        let kept = &mut self.under_way;
         part.format.check()?;
         if part.total > BYTES_MAX {
             let (what, value, limit) = ("snapshot".to_owned(), part.total, BYTES_MAX);
@@ -90,7 +120,8 @@ impl Incoming {
         if part.offset == 0 {
             // The one before is given up: its file goes first.
             *kept = None;
-            *kept = Some(Self::begin(directory, part.sending)?);
+            let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| full())?;
+            *kept = Some(Incoming::begin(directory, part.sending, place)?);
         }
         let Some(incoming) = kept.as_mut().filter(|it| it.sending == part.sending) else {
             return Err(refused(NOT_NEXT));
@@ -117,12 +148,14 @@ impl Incoming {
         }
         incoming.read(part.message).map(Some)
     }
+}
 
-    fn begin(directory: &Path, sending: u64) -> Result<Self, Refusal> {
-        let path = directory.join(file_name(sending));
+impl Incoming {
+    fn begin(directory: &Path, sending: u64, place: OwnedSemaphorePermit) -> Result<Self, Refusal> {
+        let path = directory.join(file_names::group_snapshot(sending));
         let opened = File::options().create_new(true).read(true).write(true).open(&path);
         let file = opened.map_err(|error| refused(format!("{}: {error}", path.display())))?;
-        let path = SnapshotFile(path);
+        let path = SnapshotFile { path, _place: Some(place) };
         Ok(Self { sending, file, path, checksum: Running::default(), arrived: 0 })
     }
 
@@ -131,7 +164,7 @@ impl Incoming {
         let path = kept.path();
         let cannot = |error: std::io::Error| refused(format!("{}: {error}", path.display()));
         file.sync_all().map_err(cannot)?;
-        let mut window = Window::new(std::sync::Arc::new(file)).map_err(cannot)?;
+        let mut window = Window::new(Arc::new(file)).map_err(cannot)?;
         let catalog = snapshot::read_window(path, &mut window);
         let catalog = catalog.map_err(|error| refused(error.to_string()))?;
         Ok(Arrived { catalog, file: kept, message })
@@ -140,8 +173,8 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::ClusterId;
     use sanderling_protocol::checksum::crc32c;
-    use sanderling_protocol::{ClusterId, Millis};
 
     use super::super::wire::GroupFormat;
     use super::*;
@@ -159,8 +192,8 @@ mod tests {
             bytes: Bytes::from_static(b"bytes"),
             message: Bytes::new(),
         };
-        let mut kept = None;
-        let mut take = |part| Incoming::take(&mut kept, place.path(), part);
+        let mut receiver = SnapshotReceiver::default();
+        let mut take = |part| receiver.take(place.path(), part);
         for sending in 1..=20 {
             // Half of a snapshot, which the next sending ends.
             assert!(take(part(sending, 0, 10, 0)).unwrap().is_none());
@@ -173,12 +206,55 @@ mod tests {
         assert_eq!(count(), 0);
     }
 
-    #[test]
-    fn late_part_of_an_earlier_sending_does_not_end_the_one_under_way() {
-        let place = tempfile::tempdir().unwrap();
+    /// A catalog, and the file of its snapshot.
+    fn snapshot_file() -> (Catalog, Vec<u8>) {
         let catalog = Catalog::new(ClusterId(7), Millis(1));
         let body = snapshot::encode(&catalog).unwrap();
         let file = [&snapshot::header(Catalog::FORMAT, &body)[..], &body].concat();
+        (catalog, file)
+    }
+
+    /// Each is a catalog in memory. One that the replica awaits is never dropped: it gets no
+    /// message of those that are refused.
+    #[test]
+    fn third_snapshot_is_refused_until_the_writer_has_one_of_two_and_leaves_no_file() {
+        let place = tempfile::tempdir().unwrap();
+        let count = || std::fs::read_dir(place.path()).unwrap().count();
+        let (_, file) = snapshot_file();
+        let part = |sending, range: std::ops::Range<usize>| SnapshotPart {
+            format: GroupFormat::OWN,
+            sending,
+            offset: range.start as u64,
+            total: file.len() as u64,
+            checksum: crc32c(&file),
+            bytes: Bytes::copy_from_slice(&file[range]),
+            message: Bytes::new(),
+        };
+        let mut receiver = SnapshotReceiver::default();
+        let mut take = |sending, range| receiver.take(place.path(), part(sending, range));
+        let whole = 0..file.len();
+        let first = take(1, whole.clone()).unwrap().expect("it is whole");
+        // Half of one has the other place; the next sending takes that over.
+        assert!(take(2, 0..10).unwrap().is_none());
+        let second = take(3, whole.clone()).unwrap().expect("it is whole");
+        for sending in 4..10 {
+            let refused = take(sending, whole.clone()).unwrap_err();
+            assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
+            assert!(take(sending, 10..file.len()).is_err(), "nothing of it was kept");
+            assert_eq!(count(), 2);
+        }
+        drop(first);
+        let third = take(10, whole.clone()).unwrap().expect("it is whole");
+        assert!(take(11, whole.clone()).is_err());
+        drop((second, third));
+        assert_eq!(count(), 0);
+        assert!(take(12, whole).unwrap().is_some());
+    }
+
+    #[test]
+    fn late_part_of_an_earlier_sending_does_not_end_the_one_under_way() {
+        let place = tempfile::tempdir().unwrap();
+        let (catalog, file) = snapshot_file();
         let (first, last) = file.split_at(10);
         let part = |sending, offset, bytes: &[u8]| SnapshotPart {
             format: GroupFormat::OWN,
@@ -189,8 +265,8 @@ mod tests {
             bytes: Bytes::copy_from_slice(bytes),
             message: Bytes::new(),
         };
-        let mut kept = None;
-        let mut take = |part| Incoming::take(&mut kept, place.path(), part);
+        let mut receiver = SnapshotReceiver::default();
+        let mut take = |part| receiver.take(place.path(), part);
         assert!(take(part(1, 0, first)).unwrap().is_none());
         assert!(take(part(2, 0, first)).unwrap().is_none());
         assert!(take(part(1, 10, last)).is_err(), "its sending has ended");

@@ -21,12 +21,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use sanderling_core::replica::GroupGeneration;
+use sanderling_core::replica::{APPENDS_MAX, GroupGeneration};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Header, MemberId, Op, Refusal};
 use sanderling_transport::{
-    CallError, Connection, ConnectionOptions, Credentials, KnownGeneration, LogLimiter,
+    CallError, Connection, ConnectionOptions, Credentials, KnownGeneration, LogLimiter, OWN_TOKEN,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -36,18 +36,17 @@ use tracing::{debug, warn};
 
 use super::wire::{GroupFrame, LaterGeneration};
 
-/// Messages that wait for one member. Heartbeats are sent every 60 ms, and entries
-/// within the replica's own window. That window has 64 (`APPENDS_MAX` of the core), so four of
-/// them. Chosen, not measured.
-const QUEUE_MAX: usize = 256;
+/// Messages that wait for one member. Heartbeats are sent every 60 ms, and entries within the
+/// replica's own window ([`APPENDS_MAX`]): four of those. Chosen, not measured.
+const QUEUE_MAX: usize = 4 * APPENDS_MAX;
 
 /// Connections at once: to more members than a group has, and to some that have left. A group has
 /// 15 members at most, and remembers 16 former ones.
 const PEERS_MAX: usize = 64;
 
 /// Frames to one member that are not answered yet. As many messages of entries as the replica sends
-/// before it has an answer (`APPENDS_MAX` of the core).
-const IN_FLIGHT_MAX: usize = 64;
+/// before it has an answer.
+const IN_FLIGHT_MAX: usize = APPENDS_MAX;
 
 /// Messages that are kept for the next connection: as many as the one before may have had under
 /// way.
@@ -71,9 +70,9 @@ const ANSWER_EVERY: Duration = Duration::from_millis(500);
 /// next one or the one after it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Age at which a connection is replaced. Half of the time that a server's own token holds (a day,
-/// `OWN_TOKEN` of the transport), so that clocks which differ by hours end none before.
-const RENEW_AFTER: Duration = Duration::from_secs(12 * 3600);
+/// Age at which a connection is replaced. Half of the time that a server's own token holds, a day,
+/// so that clocks which differ by hours end none before.
+const RENEW_AFTER: Duration = Duration::from_secs(OWN_TOKEN.as_secs() / 2);
 
 /// Pause between two looks at whether a connection that carries nothing is to be replaced, and
 /// before another one is tried for one that could not be replaced; that is used meanwhile. As often

@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sanderling_core::replica::{LogEntry, LogPlace};
+use sanderling_core::replica::{LogEntry, LogPlace, is_log_stale};
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 use thiserror::Error;
@@ -309,11 +309,8 @@ impl GroupLog {
             segments.push(read_segment(directory, cluster, *first, after.is_none(), &mut entries)?);
         }
         entries.retain(|entry: &LogEntry| entry.place.index > start.index);
-        let is_stale = match (entries.first(), segments.last()) {
-            // The process ended before a snapshot that it had received replaced the log.
-            (Some(first), _) => first.place.term < start.term,
-            (None, last) => last.is_none_or(|last| last.next() <= start.index),
-        };
+        let next = segments.last().map_or(0, RoundsSegment::next);
+        let is_stale = is_log_stale(start, entries.first().map(|entry| entry.place), next);
         if is_stale && !may_be_replaced {
             let path = directory.path().to_owned();
             return Err(LogError::Damaged { path, damage: GroupFileDamage::Cut });

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{
     Body, BootRecord, Envelope, FlightState, FormerMembers, Group, GroupGeneration, GroupPlan,
-    GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress, MessageRefusal,
-    OwnLife, OwnNotice, OwnNoticeReport, Payload, Persist, PlannerOptions, Replica, ReplicaOptions,
-    ReplicaOutput, ReplicaRole, Restored, RoundFlight, SnapshotSends, StartAs, SyncMode,
-    SyncRequirement, Vote,
+    GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress, MemberRecord,
+    MessageRefusal, OwnLife, OwnNotice, OwnNoticeReport, Payload, PersistStep, PlannerOptions,
+    Replica, ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, RoundFlight, SnapshotSends,
+    StartAs, SyncMode,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId};
 use sanderling_transport::LogLimiter;
@@ -121,7 +121,7 @@ pub(crate) struct GroupSeat {
     groups: VecDeque<(u64, Group)>,
     /// The last sender that is no member as far as is known here.
     sender: Option<(MemberId, String)>,
-    /// Snapshots that arrived, while the replica awaits them.
+    /// Snapshots that arrived, while the replica awaits them: as many as `SnapshotReceiver` takes.
     arrived: Vec<ArrivedSnapshot>,
     /// The term in which this member has begun to serve as the leader, 0 in none.
     pub(crate) served_term: u64,
@@ -184,9 +184,10 @@ impl GroupSeat {
         let boot =
             BootRecord { boot: hard_state::boot(), sync: mode(parts.sync), is_closed: false };
         let (vote, start, group) = (restored.vote, restored.start, restored.group.clone());
+        let record = MemberRecord { vote, start, group };
         let (cluster, incarnation) = (parts.cluster, 1);
         let generation = parts.generation;
-        let hard = HardState { cluster, member, incarnation, boot, vote, start, group, generation };
+        let hard = HardState { cluster, member, incarnation, boot, record, generation };
         hard.write(&parts.directory)?;
         Ok(Self::start(parts, hard, log, restored))
     }
@@ -206,12 +207,13 @@ impl GroupSeat {
         let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
         let snapshots = directory.list(FileKind::Snapshot).map_err(fail)?;
         let own = snapshots.last().copied().unwrap_or_default()..commands;
-        let is_only_member = hard.group.members().all(|(id, _)| id == hard.member);
+        let is_only_member = hard.record.group.members().all(|(id, _)| id == hard.member);
         // The journal has nothing behind a snapshot that was received and has not replaced the log.
         let may_be_replaced = own.is_empty() || is_only_member;
+        let start = hard.record.start;
         let (log, entries) =
-            GroupLog::reopen(directory, cluster, parts.sync, hard.start, may_be_replaced)?;
-        let before = || GroupLog::kept_before(directory, cluster, hard.start, round::is_round);
+            GroupLog::reopen(directory, cluster, parts.sync, start, may_be_replaced)?;
+        let before = || GroupLog::kept_before(directory, cluster, start, round::is_round);
         let kept = match entries.iter().any(round::is_round) {
             true => Vec::new(),
             false => before().map_err(fail)?,
@@ -228,12 +230,8 @@ impl GroupSeat {
         };
         hard.boot = BootRecord { boot: hard_state::boot(), sync, is_closed: false };
         hard.write(&parts.directory)?;
-        let (start, group, vote) = (hard.start, hard.group.clone(), hard.vote);
-        let last = entries.last().map_or(start.index, |entry| entry.place.index);
-        // The state may name an entry that was not written any more: it counted for nothing then.
-        let agreed = vote.committed.max(round::last_applied(&entries, &own));
-        let vote = Vote { committed: agreed.clamp(start.index, last), ..vote };
-        let restored = Restored { vote, start, group, entries, applied: start.index };
+        let applied = round::last_applied(&entries, &own);
+        let restored = hard.record.restored(entries, applied);
         Ok(Self::start(parts, hard, log, restored))
     }
 
@@ -558,7 +556,12 @@ impl GroupSeat {
 
     fn execute_one(&mut self, output: ReplicaOutput) -> Result<Option<Step>, LogError> {
         match output {
-            ReplicaOutput::Persist(persist) => self.persist(persist)?,
+            ReplicaOutput::Persist(persist) => {
+                let number = persist.number;
+                let steps = self.hard.record.persist(persist);
+                self.write(steps)?;
+                self.replica.persisted(boot_time(), number);
+            }
             ReplicaOutput::Send(envelope) => self.send(envelope),
             ReplicaOutput::Apply(entries) => return Ok(Some(Step::Apply(entries))),
             ReplicaOutput::Restore(place, group) => {
@@ -606,32 +609,18 @@ impl GroupSeat {
     }
 
     /// Writes what must be there before anything that follows from it is sent.
-    fn persist(&mut self, persist: Persist) -> Result<(), LogError> {
-        let Persist { number, vote, snapshot, truncate_from: _, entries, durability } = persist;
-        self.hard.vote = vote.unwrap_or(self.hard.vote);
-        if let Some((place, group)) = snapshot {
-            // The catalog first: one that is ahead of the log skips what it has already.
-            self.publish_arrived(place)?;
-            (self.hard.start, self.hard.group) = (place, group);
-            self.hard.vote.committed = self.hard.vote.committed.max(place.index);
-            self.hard.write(&self.directory)?;
-            self.log.restart(place.index + 1)?;
-        }
-        // A change of the members in the log means that the one before it was applied: a start must
-        // not take up the members before both.
-        let is_change =
-            |it: &LogEntry| matches!(it.payload, Payload::Change(_) | Payload::ChangeDone);
-        if durability == SyncRequirement::Always || entries.iter().any(is_change) {
-            self.hard.write(&self.directory)?;
-        }
-        // An overruled end is cut by the entries that replace it.
-        self.log.append(&entries)?;
-        self.replica.persisted(boot_time(), number);
-        Ok(())
+    fn write(&mut self, steps: impl IntoIterator<Item = PersistStep>) -> Result<(), LogError> {
+        steps.into_iter().try_for_each(|step| match step {
+            PersistStep::PublishSnapshot(place) => self.publish_arrived(place),
+            PersistStep::WriteRecord => self.hard.write(&self.directory),
+            PersistStep::RestartLog { first } => self.log.restart(first),
+            // An overruled end is cut by the entries that replace it.
+            PersistStep::Append(entries) => self.log.append(&entries),
+            PersistStep::ForgetLog { before } => self.log.compact(before).map(|_| ()),
+        })
     }
 
-    /// Remembers the members before anything is decided by them: a start that took older ones for
-    /// those of now could elect a second leader. What is before that entry is read no more.
+    /// Remembers the members before anything is decided by them.
     fn keep_group(
         &mut self,
         index: u64,
@@ -644,9 +633,8 @@ impl GroupSeat {
             place => place,
         };
         let Some(place) = place else { return Ok(()) };
-        (self.hard.start, self.hard.group) = (place, group.clone());
-        self.hard.vote.committed = self.hard.vote.committed.max(index);
-        self.hard.write(&self.directory)
+        let steps = self.hard.record.change_group(place, group.clone());
+        self.write(steps)
     }
 
     fn no_snapshot(&self) -> LogError {
@@ -757,11 +745,8 @@ impl GroupSeat {
         while self.groups.len() > 1 && self.groups[1].0 <= before.index {
             self.groups.pop_front();
         }
-        (self.hard.start, self.hard.group) = (before, self.groups[0].1.clone());
-        self.hard.vote.committed = self.hard.vote.committed.max(before.index);
-        self.hard.write(&self.directory)?;
-        self.log.compact(before.index + 1)?;
-        Ok(())
+        let steps = self.hard.record.forget(before, self.groups[0].1.clone());
+        self.write(steps)
     }
 
     /// Returns whether a piece of the round under way was proposed: a successor may have it.

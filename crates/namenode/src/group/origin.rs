@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::LogError;
 use crate::directory::Directory;
-
-/// The name of the file.
-const NAME: &str = "group-generation.json";
+use crate::file_names::GROUP_GENERATION;
 
 /// Longest file: more than its one number needs. A longer file is damage.
 const BYTES_MAX: usize = 4096;
@@ -21,10 +19,10 @@ struct DirectoryOrigin {
 
 /// Reads the generation of a directory; that of one that was never recovered is the default.
 pub(crate) fn read(directory: &Directory) -> Result<GroupGeneration, LogError> {
-    let path = directory.path().join(NAME);
+    let path = directory.path().join(GROUP_GENERATION);
     let fail = |cause| LogError::Io { path: path.clone(), cause };
     let names = directory.files().names(directory.path()).map_err(fail)?;
-    if !names.iter().any(|name| name == NAME) {
+    if !names.iter().any(|name| name == GROUP_GENERATION) {
         return Ok(GroupGeneration::default());
     }
     let mut bytes = vec![0; BYTES_MAX];
@@ -38,7 +36,7 @@ pub(crate) fn read(directory: &Directory) -> Result<GroupGeneration, LogError> {
 
 /// Writes the generation of a directory. The disk has it when this returns.
 pub(crate) fn write(directory: &Directory, generation: GroupGeneration) -> Result<(), LogError> {
-    let path = directory.path().join(NAME);
+    let path = directory.path().join(GROUP_GENERATION);
     let json = serde_json::to_vec(&DirectoryOrigin { generation });
     let json = json.map_err(|error| LogError::Io { path: path.clone(), cause: error.into() })?;
     let written = directory.publish(&path, &[&json]);

@@ -112,15 +112,15 @@ pub fn recover_from_member(
     if found != hard.cluster {
         return Err(log_error(path, MemberFilesError::OtherCluster(found)));
     }
-    let opened = GroupLog::open(&directory, hard.cluster, Sync::Always, hard.start);
+    let opened = GroupLog::open(&directory, hard.cluster, Sync::Always, hard.record.start);
     let (log, entries) = opened.map_err(failed)?;
     drop(log);
     let index = recovered.namenode.catalog().index();
     let is_known = |entry: &LogEntry| round::is_known(entry, index);
-    let kept = GroupLog::kept_before(&directory, hard.cluster, hard.start, is_known);
+    let kept = GroupLog::kept_before(&directory, hard.cluster, hard.record.start, is_known);
     let kept = kept.map_err(|error| log_error(path, error))?;
     let entries = [kept, entries].concat();
-    let unconfirmed = apply(&mut recovered, entries, hard.vote.committed);
+    let unconfirmed = apply(&mut recovered, entries, hard.record.vote.committed);
     let unconfirmed = unconfirmed.map_err(|error| log_error(path, error))?;
     let next = hard.generation.next(rand::random());
     drop(recovered.journal);

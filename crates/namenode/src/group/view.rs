@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::group_view::SLOW_AFTER;
 use sanderling_core::replica::{GroupGeneration, GroupRisk, MachineLife};
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Instant, MemberId, Refusal};
@@ -17,8 +18,10 @@ use super::wire::{GroupPage, MemberPage};
 
 /// How long frames wait at a member that was elected and does not answer yet. Its first entry takes
 /// one round with the quorum, milliseconds. Less than the 250 ms after which callers look for
-/// another leader (`SLOW_AFTER` of the core's `group_view`).
+/// another leader ([`SLOW_AFTER`]).
 const TAKES_OVER_WITHIN: Duration = Duration::from_millis(200);
+
+const _: () = assert!(TAKES_OVER_WITHIN.as_millis() < SLOW_AFTER.0 as u128);
 
 /// The state of a namenode: it is alone, leads its group, or follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -174,8 +174,8 @@ fn forgotten(directory: &Directory, state: &HardState) -> NamenodeStartError {
         true => ForgottenCause::FailedSync,
         false => ForgottenCause::Boot,
     };
-    let is_only_voter = state.group.voters().eq([state.member]);
-    let spares = state.group.members().filter(|(_, it)| it.role == GroupRole::Spare);
+    let is_only_voter = state.record.group.voters().eq([state.member]);
+    let spares = state.record.group.members().filter(|(_, it)| it.role == GroupRole::Spare);
     let spares = match is_only_voter {
         true => spares.map(|(_, it)| it.at.address.clone()).collect(),
         false => Vec::new(),

@@ -369,7 +369,7 @@ impl CatalogWriter {
                 GroupSeat::joined(parts, id)
             }
             MemberStart::Member(hard) => {
-                let start = hard.start;
+                let start = hard.record.start;
                 let commands = self.state.namenode.read().catalog().index();
                 let member = GroupSeat::reopen(parts, *hard, commands);
                 self.apply_kept(start)?;

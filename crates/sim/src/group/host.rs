@@ -153,7 +153,7 @@ impl Host {
     /// Starts the process on its directory.
     pub(super) fn launch(&mut self, now: u64, scenario: &GroupScenario) {
         self.start += 1;
-        let (restored, state, floor) = self.disk.read();
+        let (restored, state, floor) = self.disk.start(self.state.place.index);
         let mut options = ReplicaOptions::new(ClusterId(1), self.id, scenario.seed ^ self.id.0);
         options.incarnation = self.start;
         options.tick = Millis(20);
@@ -188,7 +188,7 @@ impl Host {
     pub(super) fn kill(&mut self) {
         self.replica = None;
         self.start += 1;
-        self.writing.clear();
+        self.disk.end(std::mem::take(&mut self.writing), &self.received);
         self.received.clear();
         self.proposed.clear();
         self.end_flight();

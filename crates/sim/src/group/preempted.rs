@@ -124,6 +124,7 @@ fn traced(trace: &GroupTrace, seed: u64, rest: u64) -> GroupScenario {
         voters: u64::from(trace.voters),
         spares: trace.spares as usize,
         is_synced: true,
+        has_steps: false,
         // As the product's.
         election_ticks: 20,
         loss_permille: 0,

@@ -19,6 +19,9 @@ pub(super) const LIVES_SETTLE: u64 = 2_000_000;
 /// One seed of so many has machines with expected lives.
 const LIVES_ONE_OF: u64 = 5;
 
+/// One seed of so many has processes that end between two steps of a write.
+const STEPS_ONE_OF: u64 = 8;
+
 /// The member that a fault meets.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Victim {
@@ -54,6 +57,9 @@ pub(super) struct GroupScenario {
     pub(super) voters: u64,
     pub(super) spares: usize,
     pub(super) is_synced: bool,
+    /// Whether a process may end between two steps of a write and forgets what is in memory, as a
+    /// server does. Otherwise a write is whole, or not there.
+    pub(super) has_steps: bool,
     pub(super) election_ticks: usize,
     pub(super) loss_permille: u32,
     pub(super) duplicate_permille: u32,
@@ -75,13 +81,14 @@ impl GroupScenario {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, 0x6701);
         let voters = random.pick(&[3, 3, 5]);
-        // Not drawn: what all other seeds mean stays as it was without lives.
+        // Not drawn, nor are the steps below: what all other seeds mean stays as it was.
         let has_lives = seed % LIVES_ONE_OF == 2;
         let mut scenario = Self {
             seed,
             voters,
             spares: random.below(3) as usize,
             is_synced: random.permille(500),
+            has_steps: seed % STEPS_ONE_OF == 7,
             election_ticks: random.pick(&[8, 12, 20]),
             loss_permille: random.pick(&[0, 0, 20, 100]),
             duplicate_permille: random.pick(&[0, 0, 20, 100]),

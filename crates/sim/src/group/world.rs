@@ -186,7 +186,9 @@ impl GroupWorld {
     }
 
     pub(super) fn add_host(&mut self, id: MemberId, address: String, base: AppliedState) {
-        let disk = MemberDisk::new(base, self.scenario.is_synced, self.bug);
+        let ends = Random::new(self.scenario.seed ^ id.0, 0x6707);
+        let ends = self.scenario.has_steps.then_some(ends);
+        let disk = MemberDisk::new(base, self.scenario.is_synced, ends, self.bug);
         let life = self.draw_life();
         self.hosts.push(Host::new(id, address, disk, life, &mut self.random));
         let host = self.hosts.len() - 1;
@@ -312,8 +314,12 @@ impl GroupWorld {
         if self.hosts[at].is_gone || self.hosts[at].replica.is_some() {
             return;
         }
+        let id = self.hosts[at].id;
+        if let Some(fault) = self.hosts[at].disk.fault() {
+            return self.checks.violate("member-starts", format!("member {id}: {fault}"));
+        }
         self.hosts[at].launch(self.now, &self.scenario);
-        let (id, now, start) = (self.hosts[at].id, self.now, self.hosts[at].start);
+        let (now, start) = (self.now, self.hosts[at].start);
         self.log.event(now, 1, id.0, || format!("member {id} starts"));
         self.at(now + 1, GroupEvent::Tick { host: at, start });
         self.drain(at);
@@ -359,6 +365,7 @@ impl GroupWorld {
                 let (id, local) = (host.id, host.local(now));
                 host.former.keep(local, id, &host.state.group, &group);
                 host.state.group = group.clone();
+                host.disk.change_group(&host.state);
                 self.proposed &= group.is_changing() || index <= self.checks.newest_group.0;
                 self.checks.changed(index, &group);
                 self.changed(&group);

@@ -118,7 +118,7 @@ impl Replica {
         for entry in &entries {
             self.take_time(now, entry);
         }
-        let is_replaced = self.node.mut_store().append(&entries);
+        self.node.mut_store().append(&entries);
         let vote = ready.hs().map(raft_types::vote);
         if vote.is_none() && entries.is_empty() && restore.is_none() {
             return (None, None);
@@ -131,7 +131,6 @@ impl Replica {
             number: ready.number(),
             vote,
             snapshot: restore.clone(),
-            truncate_from: entries.first().filter(|_| is_replaced).map(|entry| entry.index),
             durability: match () {
                 () if is_of_vote => SyncRequirement::Always,
                 () if !entries.is_empty() || restore.is_some() => SyncRequirement::Log,
