@@ -5,27 +5,15 @@
  * unless WRONG_UPTIME is set: then as much time passes for the process. The timed waits of Rust's
  * std give the kernel an absolute time of CLOCK_MONOTONIC, which does not jump: a wait that begins
  * after a jump takes as much longer. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
+#include "faults.h"
 #include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
 
 static volatile int64_t *seconds;
 static int is_uptime_wrong;
 
 __attribute__((constructor)) static void start(void) {
-    const char *name = getenv("WRONG_CLOCK");
     is_uptime_wrong = getenv("WRONG_UPTIME") != NULL;
-    int file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
-    if (file < 0) return;
-    void *map = mmap(NULL, sizeof *seconds, PROT_READ, MAP_SHARED, file, 0);
-    if (map != MAP_FAILED) seconds = map;
-    close(file);
+    seconds = mapped("WRONG_CLOCK", sizeof *seconds, PROT_READ);
 }
 
 static int64_t added(void) {
@@ -33,9 +21,8 @@ static int64_t added(void) {
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
-    static int (*next)(clockid_t, struct timespec *);
-    if (!next) next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    int failed = next(clock, time);
+    REAL(clock_gettime);
+    int failed = real(clock, time);
     int is_time_of_day = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
     int is_uptime = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE ||
                     clock == CLOCK_MONOTONIC_RAW || clock == CLOCK_BOOTTIME;
@@ -46,9 +33,8 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 
 int gettimeofday(struct timeval *restrict time, void *restrict zone) {
-    static int (*next)(struct timeval *, void *);
-    if (!next) next = (int (*)(struct timeval *, void *))dlsym(RTLD_NEXT, "gettimeofday");
-    int failed = next(time, zone);
+    REAL(gettimeofday);
+    int failed = real(time, zone);
     if (!failed) time->tv_sec += added();
     return failed;
 }

@@ -232,9 +232,11 @@ pub(crate) fn is_root(test: &str) -> bool {
     is_root
 }
 
-/// Builds a library from its source in C, for `LD_PRELOAD`; `None` where no C compiler is.
+/// Builds a library from its source in C, which includes `faults.h`, for `LD_PRELOAD`; `None` where
+/// no C compiler is.
 pub(crate) fn library(directory: &Path, source: &str) -> Option<PathBuf> {
     let (file, library) = (directory.join("library.c"), directory.join("library.so"));
+    std::fs::write(directory.join("faults.h"), include_str!("faults.h")).expect("a file");
     std::fs::write(&file, source).expect("a file");
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(file).arg("-ldl");

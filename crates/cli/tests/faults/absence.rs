@@ -1,7 +1,9 @@
 //! What a namenode's absence, its machine's clock and a lost end of its log may not do.
 
+#[path = "../clock/mod.rs"]
+mod clock;
+
 use std::path::{Path as LocalPath, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path};
 use crate::disk::{Disks, ENOSPC, Faults};
 use bytes::Bytes;
+use clock::Clock;
 use sanderling_client::{Client, ClientError, PutOptions, Writer};
 use sanderling_protocol::message::{BlockLength, Create, Grant, JobHints, JobInfo, RegisterJob};
 use sanderling_protocol::{EventKind, Millis, Nonce, Refusal, Reply, Request};
@@ -351,36 +354,19 @@ async fn loss_is_reported(client: &Client) {
     }
 }
 
-/// A library that makes the machine's date a day later, or `None` where no C compiler is.
-fn tomorrow(directory: &LocalPath) -> Option<PathBuf> {
-    let (source, library) = (directory.join("tomorrow.c"), directory.join("tomorrow.so"));
-    std::fs::write(
-        &source,
-        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <time.h>\n\
-         int clock_gettime(clockid_t id, struct timespec *at) {\n\
-         static int (*real)(clockid_t, struct timespec *);\n\
-         if (!real) real = dlsym(RTLD_NEXT, \"clock_gettime\");\n\
-         int done = real(id, at);\n\
-         if (!done && id == CLOCK_REALTIME) at->tv_sec += 24 * 3600;\n\
-         return done;\n}\n",
-    )
-    .expect("a file");
-    let mut compile = Command::new("cc");
-    compile.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
-    compile.status().ok().filter(|status| status.success()).map(|_| library)
-}
-
 #[test]
 fn date_that_jumps_by_a_day_at_a_start_ends_nothing() {
     let mut cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
-    let Some(library) = tomorrow(&cluster.path("")) else {
+    let Some(clock) = Clock::ahead_by_hours(24) else {
         eprintln!("SKIPPED date_that_jumps_by_a_day_at_a_start_ends_nothing: cc does not run");
         return;
     };
+    let variables = clock.variables();
+    let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
     block_on(async {
         let client = cluster.client().await;
         let leased = Leased::begin(&client).await;
-        cluster.restart_namenode_with(&[("LD_PRELOAD", &library)]);
+        cluster.restart_namenode_with(&variables);
         leased.must_be_whole(&client).await;
         let log = cluster.namenode.log();
         assert!(log.contains("is it right?"), "nothing is said of the clock: {log}");

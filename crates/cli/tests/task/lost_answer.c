@@ -1,22 +1,11 @@
 /* Lets the first rename to a path that ends with LOST_AT fail after it has taken effect, as if the
  * answer of a backend were lost. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int ends_with(const char *path, const char *end) {
-    size_t length = strlen(path), wanted = strlen(end);
-    return length >= wanted && strcmp(path + length - wanted, end) == 0;
-}
+#include "faults.h"
 
 int rename(const char *from, const char *to) {
-    static int (*next)(const char *, const char *);
+    REAL(rename);
     static int is_lost;
-    if (!next) next = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
-    int failed = next(from, to);
+    int failed = real(from, to);
     const char *end = getenv("LOST_AT");
     if (!failed && end && ends_with(to, end) && !__sync_lock_test_and_set(&is_lost, 1)) {
         errno = EIO;
