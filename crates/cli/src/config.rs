@@ -19,16 +19,13 @@ use clap::parser::ValueSource;
 use sanderling_context::strict::{
     Entry, FILE_BYTES_MAX, FileError, FileProblem, TomlFile, nearest,
 };
-use sanderling_context::{file_kind, is_ours, open_without_waiting};
+use sanderling_context::{CONTEXT_KEYS, file_kind, is_ours, open_without_waiting};
 
 pub(crate) use self::command::{ConfigCommand, PAGE, after_help, run};
 pub(crate) use self::keys::{ConfigKey, SERVERS, ServerTable, command, is_common};
 pub(crate) use self::problem::{ConfigLineError, ConfigProblem};
 use crate::failure::{Exit, Failure, FailureKind, whole};
 use crate::refused::shell_word;
-
-/// The keys of the cluster: a context that is given comes before those of the file.
-const CLUSTER_KEYS: [&str; 4] = ["namenode", "token-file", "tls-ca", "tls-name"];
 
 /// A flag that the file gives.
 #[derive(Debug, Clone)]
@@ -69,7 +66,8 @@ impl ServerCommandLine {
         let has_context = is_given(given, "context");
         let mut line = Self { words, path, values: Vec::new() };
         for value in values_of(&file, server).map_err(|error| wrong(&error))? {
-            let is_replaced = has_context && CLUSTER_KEYS.contains(&value.key.as_str());
+            // A context that is given comes before the keys of the file.
+            let is_replaced = has_context && CONTEXT_KEYS.contains(&value.key.as_str());
             if !is_replaced && !is_given(given, &value.id) {
                 line.words.extend(value.words.iter().cloned());
                 line.values.push(value);

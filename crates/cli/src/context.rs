@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Subcommand};
-use sanderling_context::{Context, ContextError, Contexts, address, file, of_environment};
+use sanderling_context::{
+    CONTEXT_VARIABLE, Context, ContextError, Contexts, NAMENODE_VARIABLE, address, file,
+    of_environment,
+};
 use serde_json::json;
 
 use crate::cluster::failure;
@@ -12,7 +15,7 @@ use crate::global::Global;
 use crate::output::{Align, Output, Table};
 
 /// The variables that come before the current context.
-const BEFORE: [&str; 2] = ["SANDERLING_NAMENODE", "SANDERLING_CONTEXT"];
+const BEFORE: [&str; 2] = [NAMENODE_VARIABLE, CONTEXT_VARIABLE];
 
 /// Commands on contexts.
 #[derive(Debug, Subcommand)]

@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sanderling_context::AddressOrigin;
+use sanderling_context::{
+    AddressOrigin, CONTEXT_VARIABLE, NAMENODE_VARIABLE, TLS_CA_VARIABLE, TLS_NAME_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+};
 use sanderling_otlp::Collector;
+use sanderling_protocol::ports::NAMENODE_ADDRESS;
 
 use crate::units::Span;
 
@@ -18,10 +22,10 @@ pub struct Global {
         long = "namenode",
         global = true,
         value_name = "ADDRESS",
-        env = "SANDERLING_NAMENODE",
+        env = NAMENODE_VARIABLE,
         hide_env_values = true,
         action = clap::ArgAction::Append,
-        default_value = sanderling_context::DEFAULT_ADDRESS
+        default_value = NAMENODE_ADDRESS
     )]
     pub given_namenodes: Vec<String>,
     /// The address that [`Global::resolve`] found, or the addresses, separated by commas.
@@ -33,7 +37,7 @@ pub struct Global {
         long,
         global = true,
         value_name = "NAME",
-        env = "SANDERLING_CONTEXT",
+        env = CONTEXT_VARIABLE,
         hide_env_values = true
     )]
     pub context: Option<String>,
@@ -86,25 +90,19 @@ pub struct CredentialArgs {
         long,
         global = true,
         value_name = "FILE",
-        env = "SANDERLING_TOKEN_FILE",
+        env = TOKEN_FILE_VARIABLE,
         hide_env_values = true
     )]
     pub token_file: Option<PathBuf>,
     /// The authorities whose certificates are trusted: use TLS
-    #[arg(
-        long,
-        global = true,
-        value_name = "PEM",
-        env = "SANDERLING_TLS_CA",
-        hide_env_values = true
-    )]
+    #[arg(long, global = true, value_name = "PEM", env = TLS_CA_VARIABLE, hide_env_values = true)]
     pub tls_ca: Option<PathBuf>,
     /// The name that the cluster's certificates are made for
     #[arg(
         long,
         global = true,
         value_name = "NAME",
-        env = "SANDERLING_TLS_NAME",
+        env = TLS_NAME_VARIABLE,
         hide_env_values = true,
         default_value = sanderling_transport::TLS_NAME
     )]

@@ -2,17 +2,12 @@
 
 use std::net::Ipv6Addr;
 
+use sanderling_protocol::limits::MEMBERS_PER_LIST_MAX;
+use sanderling_protocol::ports::{NAMENODE_ADDRESS, NAMENODE_PORT};
 use thiserror::Error;
 
-/// The port of a namenode.
-pub const DEFAULT_PORT: u16 = 7600;
-
-/// The address of a namenode where none is given.
-pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7600";
-
-/// Most addresses of one list, other than repetitions: as many as a group of namenodes may have
-/// members (`MEMBERS_PER_LIST_MAX` of the protocol).
-pub const ADDRESSES_MAX: usize = 16;
+/// Most addresses of one list, other than repetitions: as many as a list of a group's members has.
+pub const ADDRESSES_MAX: usize = MEMBERS_PER_LIST_MAX;
 
 /// Begins a URL of the store.
 const SCHEME: &str = "sanderling:";
@@ -21,7 +16,7 @@ const SCHEME: &str = "sanderling:";
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// Nothing is there.
-    #[error("the namenode's address is empty: give host:port, such as {DEFAULT_ADDRESS}")]
+    #[error("the namenode's address is empty: give host:port, such as {NAMENODE_ADDRESS}")]
     Empty,
     /// It is a URL of another scheme.
     #[error("{text:?} is a URL of {scheme}: the namenode's address is host:port{}", such_as(.host))]
@@ -35,7 +30,8 @@ pub enum AddressError {
     },
     /// What follows the last colon is no port.
     #[error(
-        "{text:?} has no valid port: it is a number from 1 to 65535, and {DEFAULT_PORT} without one"
+        "{text:?} has no valid port: it is a number from 1 to 65535, and {NAMENODE_PORT} without \
+         one"
     )]
     Port {
         /// What was given.
@@ -138,7 +134,7 @@ pub struct StoreUrl {
 
 /// Returns the address of a namenode as `host:port`, or those of a group's members, separated by
 /// commas: in their order, and each once. `sanderling://host` is understood, too; the port is
-/// [`DEFAULT_PORT`] unless it is given.
+/// [`NAMENODE_PORT`] unless it is given.
 ///
 /// # Errors
 /// [`AddressError`]: correct the text.
@@ -197,7 +193,7 @@ fn one(text: &str) -> Result<String, AddressError> {
     if !scheme.eq_ignore_ascii_case("sanderling") {
         // With a user, what seems to be the host may be that.
         let host = host_of(authority).filter(|_| !text.contains('@'));
-        let host = host.map(|host| format!("{host}:{DEFAULT_PORT}"));
+        let host = host.map(|host| format!("{host}:{NAMENODE_PORT}"));
         let scheme = scheme.to_owned();
         return Err(AddressError::Scheme { text: shown(text), scheme, host });
     }
@@ -249,11 +245,11 @@ fn host_and_port(text: &str) -> Result<String, AddressError> {
     }
     // An IPv6 address without brackets has no port.
     if text.parse::<Ipv6Addr>().is_ok() {
-        return Ok(format!("[{text}]:{DEFAULT_PORT}"));
+        return Ok(format!("[{text}]:{NAMENODE_PORT}"));
     }
     let host = host_of(text).ok_or_else(|| AddressError::Host { text: text.to_owned() })?;
     let port = match text[host.len()..].strip_prefix(':') {
-        None => DEFAULT_PORT,
+        None => NAMENODE_PORT,
         Some(port) => port_of(port).ok_or_else(|| AddressError::Port { text: text.to_owned() })?,
     };
     Ok(format!("{host}:{port}"))

@@ -18,7 +18,7 @@ use crate::strict::{Entry, FILE_BYTES_MAX, FileProblem, TomlFile, nearest};
 const NAME_BYTES_MAX: usize = 64;
 
 /// The keys of a context.
-const KEYS: [&str; 4] = ["namenode", "token-file", "tls-ca", "tls-name"];
+pub const CONTEXT_KEYS: [&str; 4] = ["namenode", "token-file", "tls-ca", "tls-name"];
 
 /// The keys at the top.
 const TOP_KEYS: [&str; 2] = ["current", "contexts"];
@@ -173,7 +173,7 @@ impl Contexts {
         set("namenode", &context.namenode);
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let others = [path(&context.token_file), path(&context.tls_ca), context.tls_name.clone()];
-        for (key, text) in KEYS.iter().skip(1).zip(&others) {
+        for (key, text) in CONTEXT_KEYS.iter().skip(1).zip(&others) {
             text.as_ref().map(|text| set(key, text));
         }
         let mut tables = Table::new();
@@ -231,7 +231,7 @@ fn context(file: &TomlFile, entry: Entry<'_>) -> Result<Context, ContextError> {
             "tls-name" => found.tls_name = Some(file.text(field)?.to_owned()),
             _ => {
                 let place = format!(" of context {}", entry.key);
-                return Err(file.unknown(field, &place, KEYS).into());
+                return Err(file.unknown(field, &place, CONTEXT_KEYS).into());
             }
         }
     }

@@ -13,15 +13,13 @@ mod resolve;
 mod shell;
 pub mod strict;
 
-pub use address::{
-    ADDRESSES_MAX, AddressError, DEFAULT_ADDRESS, DEFAULT_PORT, StoreUrl, address, url,
-    without_users,
-};
-pub use contexts::{Context, Contexts, file};
+pub use address::{ADDRESSES_MAX, AddressError, StoreUrl, address, url, without_users};
+pub use contexts::{CONTEXT_KEYS, Context, Contexts, file};
 pub use error::ContextError;
 pub use file_checks::{file_kind, is_ours, open_without_waiting};
 pub use resolve::{
-    AddressOrigin, Explicit, NAMENODE_VARIABLE, Resolved, TOKEN_VARIABLE, Variables,
-    of_environment, resolve, resolve_with,
+    AddressOrigin, CONTEXT_VARIABLE, Explicit, NAMENODE_VARIABLE, Resolved, TLS_CA_VARIABLE,
+    TLS_NAME_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, Variables, of_environment, resolve,
+    resolve_with,
 };
 pub use shell::shell_word;

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::address::{DEFAULT_ADDRESS, address};
+use sanderling_protocol::ports::NAMENODE_ADDRESS;
+
+use crate::address::address;
 use crate::contexts::{Context, Contexts, file};
 use crate::error::ContextError;
 
@@ -12,14 +14,19 @@ use crate::error::ContextError;
 pub const NAMENODE_VARIABLE: &str = "SANDERLING_NAMENODE";
 
 /// The variable with the name of a context.
-const CONTEXT_VARIABLE: &str = "SANDERLING_CONTEXT";
+pub const CONTEXT_VARIABLE: &str = "SANDERLING_CONTEXT";
 
 /// The variable with a token. There is no flag for it: others can read a process's arguments.
 pub const TOKEN_VARIABLE: &str = "SANDERLING_TOKEN";
 
-const TOKEN_FILE_VARIABLE: &str = "SANDERLING_TOKEN_FILE";
-const TLS_CA_VARIABLE: &str = "SANDERLING_TLS_CA";
-const TLS_NAME_VARIABLE: &str = "SANDERLING_TLS_NAME";
+/// The variable with the path of a file with a token.
+pub const TOKEN_FILE_VARIABLE: &str = "SANDERLING_TOKEN_FILE";
+
+/// The variable with the path of the authorities' certificates.
+pub const TLS_CA_VARIABLE: &str = "SANDERLING_TLS_CA";
+
+/// The variable with the name that the cluster's certificates are made for.
+pub const TLS_NAME_VARIABLE: &str = "SANDERLING_TLS_NAME";
 
 /// Returns variables of the environment by their names.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -203,7 +210,7 @@ fn place(
             return Ok((context.namenode.clone(), origin, Some(context)));
         }
     }
-    Ok((DEFAULT_ADDRESS.to_owned(), AddressOrigin::Default, None))
+    Ok((NAMENODE_ADDRESS.to_owned(), AddressOrigin::Default, None))
 }
 
 fn named(
@@ -275,7 +282,7 @@ mod tests {
             (none(), &[variable], true, "10.0.0.2:7600", "context dev of SANDERLING_CONTEXT"),
             (none(), &[], true, "10.0.0.1:7600", "the current context prod"),
             (none(), &[(NAMENODE_VARIABLE, "")], true, "10.0.0.1:7600", "the current context prod"),
-            (none(), &[], false, DEFAULT_ADDRESS, "the default"),
+            (none(), &[], false, NAMENODE_ADDRESS, "the default"),
             (none(), &[variable], false, "10.0.0.2:7600", "context dev of SANDERLING_CONTEXT"),
         ];
         for (explicit, environment, has_current, wanted, origin) in cases {

@@ -85,6 +85,7 @@ pub use limits::CatalogLimits;
 pub(crate) use listing::Listing;
 pub use log::{Action, Command, DurableAction, LoggedOnce, Placement};
 pub(crate) use log_end::{REGISTERED, SETTLE, UNKNOWN_KEPT};
+pub use members::GONE_NODES_KEPT_MAX;
 pub(crate) use memory::of_adopted;
 pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;

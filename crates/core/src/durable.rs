@@ -44,7 +44,7 @@ const WINDOW_MIN: usize = 4;
 const WINDOW_MAX: usize = 32;
 
 /// Bytes of one part: S3 takes no smaller one than 5 MiB, but for the last.
-const PART_BYTES_MIN: u64 = 8 << 20;
+pub const PART_BYTES_MIN: u64 = 8 << 20;
 
 /// Parts of one upload at most; S3 takes 10,000. The parts of objects above 70 GiB are larger.
 const PARTS_MAX: u64 = 9000;

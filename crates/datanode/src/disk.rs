@@ -29,17 +29,12 @@ use self::read::DiskReader;
 use self::sealed::{Medium, SealError, Seals};
 use crate::capacity::Capacity;
 use crate::chunk_sums::{BodySums, ChunkSums};
+use crate::file_names::{self, BLOCK_SUFFIX, MARKER};
 use crate::seal::{Cipher, EncryptionKey, salt};
 use crate::tier::{ReadError, TierBytes};
 
-/// Marks the directory of a datanode.
-const MARKER: &str = "sanderling-datanode";
-
 /// Found in the root of a fresh file system.
 const MOUNT_POINT: &str = "lost+found";
-
-/// How the names of block files end.
-const BLOCK_SUFFIX: &str = ".block";
 
 /// The errors of a disk that does not give bytes any more: an I/O error, and what file systems
 /// make of one that they found in their own structures.
@@ -203,7 +198,7 @@ impl DiskBytes {
     /// Begins an empty block; its file begins with the first bytes.
     pub(crate) fn new(tier: &Arc<DiskTier>, block: BlockId) -> Self {
         let serial = tier.serial.fetch_add(1, Ordering::Relaxed);
-        let path = tier.directory.join(format!("{:016x}-{serial}{BLOCK_SUFFIX}", block.0));
+        let path = tier.directory.join(file_names::block(block, serial));
         let accounted_bytes = AtomicU64::new(0);
         let seals = Seals::new(serial, block);
         let file = Arc::new(BlockFile { tier: Arc::clone(tier), path, accounted_bytes, seals });

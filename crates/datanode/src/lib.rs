@@ -25,6 +25,8 @@ mod disk_room;
 mod dram;
 mod durable;
 mod error;
+#[doc(hidden)]
+pub mod file_names;
 mod http;
 mod join;
 mod join_failure;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sanderling_core::datanode::CallFailure;
 use sanderling_core::group_generation::GroupGeneration;
+use sanderling_core::group_view::CONNECT_WITHIN;
 use sanderling_protocol::{ClusterId, Refusal, Reply, Request};
 use sanderling_transport::{
     CallError, CloseCause, Connection, EncodedRequest, Namenodes, Pool, Repeats, ReplyFault,
@@ -14,8 +15,8 @@ use tokio::time::Instant;
 use crate::options::DatanodeOptions;
 
 /// Longest wait for a connection before a call that can turn to other members. As long as clients
-/// give such a member (`CONNECT_WITHIN` of the core's `group_view`), a third of a call's 3 s.
-const OPEN_WITHIN: Duration = Duration::from_secs(1);
+/// give such a member, a third of a call's 3 s.
+const OPEN_WITHIN: Duration = Duration::from_millis(CONNECT_WITHIN.0);
 
 /// The namenode, or the group of them, and how it is called.
 #[derive(Debug)]

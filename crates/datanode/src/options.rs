@@ -7,6 +7,7 @@ use std::time::Duration;
 use sanderling_core::Mechanism;
 use sanderling_core::datanode::PUSH_WITHIN;
 use sanderling_notices::NoticeOptions;
+use sanderling_protocol::ports::{CONSOLE_URL, NAMENODE_ADDRESS};
 use sanderling_transport::Security;
 
 use crate::budget;
@@ -104,13 +105,13 @@ pub struct DatanodeOptions {
 impl Default for DatanodeOptions {
     fn default() -> Self {
         Self {
-            namenode: "127.0.0.1:7600".to_owned(),
+            namenode: NAMENODE_ADDRESS.to_owned(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             http_listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             http_may_move: false,
             advertise: String::new(),
             // Of a namenode with its default ports.
-            console: "http://127.0.0.1:7601/".to_owned(),
+            console: CONSOLE_URL.to_owned(),
             name: String::new(),
             host: String::new(),
             // Enough to try it out, small enough for several on a laptop.

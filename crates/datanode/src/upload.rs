@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use sanderling_core::durable::CHANGE_BEGINS_WITHIN;
+use sanderling_core::durable::{CHANGE_BEGINS_WITHIN, PART_BYTES_MIN};
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::limits::STORE_CHANGES_PER_ORDER_MAX;
+use sanderling_protocol::limits::{BLOCK_BYTES_MAX, STORE_CHANGES_PER_ORDER_MAX};
 use sanderling_protocol::message::{DurableLoss, DurableReply, DurableRequest, LostBlock};
 use sanderling_protocol::order::{StoreChange, UploadBlock, UploadOrder, UploadPart};
 use sanderling_protocol::{
@@ -19,9 +19,9 @@ use tokio::time::Instant;
 use crate::durable::{DurableStores, StoreOwner};
 use crate::membership::Membership;
 
-/// Blocks of one part that are read at once. All of a part of 8 MiB (`PART_BYTES_MIN` of the core):
-/// more would hold blocks of a larger part in memory before they are sent.
-const READS_AT_ONCE: usize = 8;
+/// Blocks of one part that are read at once. All of the shortest part: more would hold blocks of a
+/// larger part in memory before they are sent.
+const READS_AT_ONCE: usize = (PART_BYTES_MIN / BLOCK_BYTES_MAX as u64) as usize;
 
 /// Longest time to read one block. The default deadline of a client's call: longer than a namenode
 /// needs to find that a silent node is dead.

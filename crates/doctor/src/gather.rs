@@ -11,6 +11,7 @@ use sanderling_command::cluster::first_address;
 use sanderling_command::session::Session;
 use sanderling_core::access::parts;
 use sanderling_namenode::{GroupPage, group_page};
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::{Member, Members};
 use sanderling_protocol::{
     EventKind, Millis, NodeId, NodeInfo, Policy, Refusal, Reply, Request, Token,
@@ -43,8 +44,8 @@ const LOOKS_MAX: usize = 256;
 /// The latest losses whose objects are looked up.
 const LOSSES_CHECKED_MAX: usize = 32;
 
-/// The latest events that are searched for nodes that died.
-const EVENTS_MAX: u32 = 1000;
+/// The latest events that are searched for nodes that died: those of one reply.
+const EVENTS_MAX: u32 = EVENTS_PER_REPLY_MAX;
 
 const OBSERVE: &str = "read / or metrics";
 const ADMINISTER: &str = "administer";

@@ -18,6 +18,7 @@ use sanderling_command::printable::printable;
 use sanderling_command::refused;
 use sanderling_command::session::Session;
 use sanderling_command::units::{self, Span};
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::{Event, Instant, Millis, NodeId};
 use serde::Serialize;
 
@@ -50,9 +51,6 @@ pub struct Events {
     #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Severity::Info)]
     pub(crate) severity: Severity,
 }
-
-/// Most events in one answer.
-const PAGE: u32 = 1000;
 
 /// How long one request waits for an event.
 const WAIT: Millis = Millis(5000);
@@ -126,7 +124,7 @@ async fn next(
 ) -> Result<Vec<Event>, Failure> {
     let mut failed_since = None;
     loop {
-        let error = match client.events(after, PAGE, wait).await {
+        let error = match client.events(after, EVENTS_PER_REPLY_MAX, wait).await {
             Ok(events) => return Ok(events),
             Err(error) => error,
         };

@@ -3,20 +3,17 @@
 
 use s3s::dto::{Checksum, ETag, Metadata, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use sanderling_protocol::attribute::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, TAGGING,
+    USER_METADATA_BEGIN,
+};
 use sanderling_protocol::message::{Attributes, Entry, ObjectStat};
 
 use crate::etag;
 
 /// Its text is the tag, a space, and the bytes that it is the tag of: another interface may append.
 const ETAG: &str = "etag";
-const CONTENT_TYPE: &str = "content-type";
-const CACHE_CONTROL: &str = "cache-control";
-const CONTENT_DISPOSITION: &str = "content-disposition";
-const CONTENT_ENCODING: &str = "content-encoding";
-const CONTENT_LANGUAGE: &str = "content-language";
 const EXPIRES: &str = "expires";
-const TAGGING: &str = "x-amz-tagging";
-const USER: &str = "x-amz-meta-";
 pub(crate) const CHECKSUM: &str = "x-amz-checksum-";
 /// The upload that made the object: completing it again is answered as the first time.
 const UPLOAD: &str = "s3-upload";
@@ -85,7 +82,8 @@ impl Headers {
             ));
         }
         for (name, text) in metadata {
-            attributes.set(format!("{USER}{}", name.to_ascii_lowercase()), text);
+            let name = name.to_ascii_lowercase();
+            attributes.set(format!("{USER_METADATA_BEGIN}{name}"), text);
         }
         Ok(attributes)
     }
@@ -94,7 +92,7 @@ impl Headers {
     pub(crate) fn of(attributes: &Attributes) -> Self {
         let text = |name: &str| attributes.get(name).map(str::to_owned);
         let user = attributes.iter().filter_map(|(name, text)| {
-            Some((name.strip_prefix(USER)?.to_owned(), text.to_owned()))
+            Some((name.strip_prefix(USER_METADATA_BEGIN)?.to_owned(), text.to_owned()))
         });
         let metadata: Metadata = user.collect();
         Self {

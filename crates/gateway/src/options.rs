@@ -4,9 +4,16 @@ use std::time::Duration;
 
 use sanderling_client::ClientConfig;
 use sanderling_protocol::Path;
+use sanderling_protocol::ports::{CONSOLE_URL, NAMENODE_ADDRESS};
 use sanderling_transport::{Expiries, ServerTls};
 
 use crate::keys::AccessKeys;
+
+/// Where S3 is served unless another address is given.
+pub const S3_ADDRESS: &str = "127.0.0.1:7670";
+
+/// Where a gateway serves health and metrics unless another address is given.
+pub const S3_HTTP_ADDRESS: &str = "127.0.0.1:7671";
 
 /// How a gateway behaves.
 #[derive(Debug, Clone)]
@@ -51,11 +58,11 @@ impl GatewayOptions {
 impl Default for GatewayOptions {
     fn default() -> Self {
         Self {
-            namenode: "127.0.0.1:7600".to_owned(),
+            namenode: NAMENODE_ADDRESS.to_owned(),
             client: ClientConfig::default(),
-            listen: "127.0.0.1:7670".to_owned(),
-            console: "http://127.0.0.1:7601/".to_owned(),
-            http_listen: Some("127.0.0.1:7671".to_owned()),
+            listen: S3_ADDRESS.to_owned(),
+            console: CONSOLE_URL.to_owned(),
+            http_listen: Some(S3_HTTP_ADDRESS.to_owned()),
             root: Path::root(),
             keys: None,
             domains: Vec::new(),

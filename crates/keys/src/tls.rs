@@ -53,6 +53,18 @@ pub struct RenewTls {
     pub(crate) expires: Span,
 }
 
+/// The file with the authority's certificate.
+pub const CA_FILE: &str = "ca.pem";
+
+/// The file with its key.
+pub const CA_KEY_FILE: &str = "ca.key";
+
+/// The file with the servers' certificate.
+pub const NODE_FILE: &str = "node.pem";
+
+/// The file with its key.
+pub const NODE_KEY_FILE: &str = "node.key";
+
 /// How long before now certificates hold: clocks of machines differ.
 const BEFORE: Duration = Duration::from_secs(24 * 3600);
 
@@ -71,15 +83,16 @@ pub fn run(global: &Global, command: Tls) -> Result<(), Failure> {
     };
     make(&out, &global.shown.tls_name, expires.0)?;
     let file = |name: &str| out.join(name);
-    output.note(format_args!("wrote ca.pem, ca.key, node.pem and node.key to {}", out.display()));
+    let names = format!("{CA_FILE}, {CA_KEY_FILE}, {NODE_FILE} and {NODE_KEY_FILE}");
+    output.note(format_args!("wrote {names} to {}", out.display()));
     for (name, variable) in
-        [("ca.pem", "TLS_CA"), ("node.pem", "TLS_CERT"), ("node.key", "TLS_KEY")]
+        [(CA_FILE, "TLS_CA"), (NODE_FILE, "TLS_CERT"), (NODE_KEY_FILE, "TLS_KEY")]
     {
         output.note(format_args!("export SANDERLING_{variable}={}", file(name).display()));
     }
     let document = json!({
-        "tls_ca": file("ca.pem"), "tls_ca_key": file("ca.key"),
-        "tls_cert": file("node.pem"), "tls_key": file("node.key"),
+        "tls_ca": file(CA_FILE), "tls_ca_key": file(CA_KEY_FILE),
+        "tls_cert": file(NODE_FILE), "tls_key": file(NODE_KEY_FILE),
     });
     output.result(&document, |_| Ok(()))
 }
@@ -92,9 +105,9 @@ pub fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), Failure
     std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
     let [ca, ca_key, node, node_key] = certificates(name, holds)
         .map_err(|error| Failure::caused(Exit::Failure, FailureKind::BadCertificate, error))?;
-    write_private(&directory.join("ca.key"), ca_key.as_bytes())?;
-    write_private(&directory.join("node.key"), node_key.as_bytes())?;
-    for (name, pem) in [("ca.pem", ca), ("node.pem", node)] {
+    write_private(&directory.join(CA_KEY_FILE), ca_key.as_bytes())?;
+    write_private(&directory.join(NODE_KEY_FILE), node_key.as_bytes())?;
+    for (name, pem) in [(CA_FILE, ca), (NODE_FILE, node)] {
         let path = directory.join(name);
         std::fs::write(&path, pem).map_err(|error| Failure::file(&path, error))?;
     }
@@ -103,7 +116,7 @@ pub fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), Failure
 
 /// Makes another certificate for servers by an authority that exists, and a key of its own.
 fn renew(output: Output, name: &str, args: &RenewTls) -> Result<(), Failure> {
-    let (ca, ca_key) = (args.authority.join("ca.pem"), args.authority.join("ca.key"));
+    let (ca, ca_key) = (args.authority.join(CA_FILE), args.authority.join(CA_KEY_FILE));
     let bad =
         |error: rcgen::Error| Failure::caused(Exit::Failure, FailureKind::BadCertificate, error);
     let now = unix_seconds();
@@ -123,12 +136,13 @@ fn renew(output: Output, name: &str, args: &RenewTls) -> Result<(), Failure> {
     let file = |name: &str| args.out.join(name);
     // With a key that is not the authority's, no peer would accept the certificate.
     let tls = ClientTls::read(&ca, name).map_err(tls_failed)?;
-    tls.check(&file("node.pem"), node.as_bytes()).map_err(tls_failed)?;
+    tls.check(&file(NODE_FILE), node.as_bytes()).map_err(tls_failed)?;
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, error))?;
-    write_private(&file("node.key"), node_key.as_bytes())?;
-    std::fs::write(file("node.pem"), node).map_err(|error| Failure::file(&args.out, error))?;
-    output.note(format_args!("wrote node.pem and node.key to {}", args.out.display()));
-    let document = json!({ "tls_cert": file("node.pem"), "tls_key": file("node.key") });
+    write_private(&file(NODE_KEY_FILE), node_key.as_bytes())?;
+    std::fs::write(file(NODE_FILE), node).map_err(|error| Failure::file(&args.out, error))?;
+    let out = args.out.display();
+    output.note(format_args!("wrote {NODE_FILE} and {NODE_KEY_FILE} to {out}"));
+    let document = json!({ "tls_cert": file(NODE_FILE), "tls_key": file(NODE_KEY_FILE) });
     output.result(&document, |_| Ok(()))
 }
 

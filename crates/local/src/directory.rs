@@ -9,6 +9,9 @@ use sanderling_command::failure::Failure;
 /// directory is a local cluster's.
 pub(super) const LOCK: &str = "lock";
 
+/// The file that a namenode locks in the directory of its catalog.
+pub(super) const CATALOG_LOCK: &str = "lock";
+
 /// The directory with the catalogs of all namenodes.
 pub(super) const CATALOGS: &str = "namenode";
 

@@ -14,9 +14,15 @@ use serde::{Deserialize, Serialize};
 /// Lifetime of the token and the certificates: longer than any trial of a cluster.
 const HOLDS: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// The file with an admin's token.
+const TOKEN_FILE: &str = "admin.token";
+
+/// The file with the secret.
+const SECRET_FILE: &str = "secret";
+
 /// All files that [`KeyFiles::make`] makes.
 pub(super) const KEY_FILES: [&str; 6] =
-    ["admin.token", "ca.key", "ca.pem", "node.key", "node.pem", "secret"];
+    [TOKEN_FILE, SECRET_FILE, tls::CA_FILE, tls::CA_KEY_FILE, tls::NODE_FILE, tls::NODE_KEY_FILE];
 
 /// The files of a secure cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,11 +46,11 @@ impl KeyFiles {
     /// Makes all of them in an empty directory.
     pub(super) fn make(directory: &Path) -> Result<Self, Failure> {
         let keys = Self {
-            token_file: directory.join("admin.token"),
-            tls_ca: directory.join("ca.pem"),
-            secret_file: directory.join("secret"),
-            tls_cert: directory.join("node.pem"),
-            tls_key: directory.join("node.key"),
+            token_file: directory.join(TOKEN_FILE),
+            tls_ca: directory.join(tls::CA_FILE),
+            secret_file: directory.join(SECRET_FILE),
+            tls_cert: directory.join(tls::NODE_FILE),
+            tls_key: directory.join(tls::NODE_KEY_FILE),
         };
         write_private(&keys.secret_file, token::random_text()?.as_bytes())?;
         tls::make(directory, TLS_NAME, HOLDS)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_command::process::LOOK_EVERY;
 
-use super::directory::{CATALOGS, DISK_MARKER, DISKS, LOCK, LOGS};
+use super::directory::{CATALOG_LOCK, CATALOGS, DISK_MARKER, DISKS, LOCK, LOGS};
 use super::record::Record;
 
 /// What the lock file contains: `local start` writes it before anything else.
@@ -17,7 +17,7 @@ const MARK: &[u8] = b"a directory of sanderling local\n";
 
 /// Directories of servers below the cluster's, each with the file that its server locks.
 const LOCKED: [(&str, &str, &str); 2] =
-    [("namenode", CATALOGS, "lock"), ("datanode", DISKS, DISK_MARKER)];
+    [("namenode", CATALOGS, CATALOG_LOCK), ("datanode", DISKS, DISK_MARKER)];
 
 /// How long a process that has just ended may take to give its locks back: its first thread may end
 /// before the others.

@@ -10,13 +10,13 @@ use sanderling_command::failure::Failure;
 use sanderling_command::ready::{NotReady, Ready};
 use sanderling_protocol::token::read_hex;
 
-use super::directory::{CATALOGS, DISK_MARKER, DISKS, KEYS, LOGS, READY};
+use super::directory::{CATALOG_LOCK, CATALOGS, DISK_MARKER, DISKS, KEYS, LOGS, READY};
 use super::keys::KEY_FILES;
 use super::ownership::names;
 
 /// Files of a catalog with one name each.
 const CATALOG_FILES: [&str; 11] = [
-    "lock",
+    CATALOG_LOCK,
     "sync-failed",
     "group-sync-failed",
     "restore-unfinished",
@@ -39,6 +39,9 @@ const CATALOG_NUMBERED: [(&str, &str); 7] = [
     ("damaged-snapshot-", ".bin"),
     ("group-snapshot-", ".tmp"),
 ];
+
+/// How the names of directories begin in which a restore puts what it sets aside.
+const REPLACED_BEGIN: &str = "replaced-";
 
 /// What a deletion did not delete.
 #[derive(Debug, Default)]
@@ -86,7 +89,7 @@ impl Undeleted {
     fn delete_catalogs(&mut self, directory: &Path) {
         for path in self.paths(directory) {
             let name = name_of(&path);
-            let below = ["namenode-", "replaced-"].map(|begin| number_after(begin, &name));
+            let below = ["namenode-", REPLACED_BEGIN].map(|begin| number_after(begin, &name));
             if is_directory(&path) && below.contains(&true) {
                 self.delete_catalogs(&path);
             } else {
@@ -242,7 +245,32 @@ fn is_log(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_datanode::file_names as datanode;
+    use sanderling_namenode::file_names as namenode;
+    use sanderling_protocol::BlockId;
+
     use super::*;
+
+    #[test]
+    fn files_of_servers_are_those_that_they_write() {
+        let written = namenode::examples();
+        for name in &written {
+            assert!(is_catalog_file(Path::new(name)), "{name} is not deleted");
+        }
+        for name in CATALOG_FILES {
+            assert!(written.iter().any(|it| it == name), "no namenode writes {name}");
+        }
+        for (begin, end) in CATALOG_NUMBERED {
+            let is_of = |name: &String| {
+                let numbers = name.strip_prefix(begin).and_then(|it| it.strip_suffix(end));
+                numbers.is_some_and(is_numbers)
+            };
+            assert!(written.iter().any(is_of), "no namenode writes {begin}N{end}");
+        }
+        assert_eq!((CATALOG_LOCK, REPLACED_BEGIN), (namenode::LOCK, namenode::REPLACED_BEGIN));
+        assert_eq!(DISK_MARKER, datanode::MARKER);
+        assert!(is_block_file(Path::new(&datanode::block(BlockId(0xa7), 12))));
+    }
 
     #[test]
     fn files_of_others_are_no_files_of_a_catalog() {

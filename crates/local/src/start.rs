@@ -15,6 +15,7 @@ use sanderling_command::session::block_on;
 use sanderling_command::units;
 use sanderling_command::units::Size;
 use sanderling_protocol::message::MemberRole;
+use sanderling_protocol::ports::{NAMENODE_ADDRESS, NAMENODE_PORT};
 use sanderling_protocol::{Reply, Request};
 use thiserror::Error;
 
@@ -54,7 +55,7 @@ pub struct LocalStart {
     pub(crate) encrypt: Option<PathBuf>,
     /// The namenode's port; 0 for any free one. The second of several has this port + 2, the third
     /// this port + 4
-    #[arg(long, default_value_t = 7600)]
+    #[arg(long, default_value_t = NAMENODE_PORT)]
     pub(crate) port: u16,
     /// The port of the first namenode's HTTP; 0 for any free one [default: the namenode's port + 1]
     #[arg(long)]
@@ -301,9 +302,7 @@ fn print_started(output: Output, record: &Record, args: &LocalStart) -> Result<(
         output.note(format_args!("console: {console}"));
     }
     // Without it, commands would go to the cluster of the current context.
-    if record.namenode != sanderling_context::DEFAULT_ADDRESS
-        || sanderling_command::cluster::is_chosen()
-    {
+    if record.namenode != NAMENODE_ADDRESS || sanderling_command::cluster::is_chosen() {
         output.note(format_args!("export SANDERLING_NAMENODE={}", record.namenode));
     }
     if let Some(keys) = &record.keys {

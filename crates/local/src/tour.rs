@@ -15,6 +15,7 @@ use sanderling_command::output::Output;
 use sanderling_command::refused::shell_word;
 use sanderling_command::session::{self, Session};
 use sanderling_command::units::{self, Size, Span};
+use sanderling_protocol::ports::{NAMENODE_ADDRESS, NAMENODE_PORT};
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
 
@@ -62,7 +63,7 @@ pub struct Tour {
     #[arg(long, value_name = "SIZE")]
     pub(crate) rate: Option<Size>,
     /// The namenode's port; the console's is the next one; 0 for any free ones
-    #[arg(long, default_value_t = 7600)]
+    #[arg(long, default_value_t = NAMENODE_PORT)]
     pub(crate) port: u16,
     /// Do not wait for Enter before the notice
     #[arg(long)]
@@ -233,9 +234,7 @@ impl TourReport {
 /// Prints what can be done with the cluster, which goes on.
 fn next(output: Output, record: &Record, args: &Tour) {
     output.note("\nThe cluster goes on:");
-    if record.namenode != sanderling_context::DEFAULT_ADDRESS
-        || sanderling_command::cluster::is_chosen()
-    {
+    if record.namenode != NAMENODE_ADDRESS || sanderling_command::cluster::is_chosen() {
         output.note(format_args!("  export SANDERLING_NAMENODE={}", record.namenode));
     }
     // Without it, `local stop` would look in the default directory.

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use sanderling_core::durable::{DurableCallError, DurableInput, DurableOutput, UploadedParts};
+use sanderling_core::durable::{
+    CHANGE_BEGINS_WITHIN, DurableCallError, DurableInput, DurableOutput, STORE_OPERATION_MAX,
+    UploadedParts,
+};
 use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest, ViewSchedule};
 use sanderling_core::relocation::{Input, MoveOutput};
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::{
     AdoptionStep, DurableReply, DurableRequest, MoveCandidate, StoreSlice,
 };
@@ -51,19 +55,18 @@ pub(crate) struct NamenodeClient {
     pub(crate) within: Duration,
 }
 
-/// Most events in one answer: more only repeat that something happened. As many as one reply has at
-/// most (`EVENTS_PER_REPLY_MAX` of the core).
-const EVENTS_MAX: u32 = 1000;
-
 /// Longest time to send the parts of one order to a store: 64 MiB at 1 MiB/s. A datanode lists a
 /// part of a store within 60 s (`LISTING_MAX`) and reads blocks back within as long, so it covers
 /// these, too.
 const UPLOAD_WITHIN: Duration = Duration::from_secs(64);
 
 /// Longest time to change what is visible in a store. A datanode begins the last one within 5 s
-/// (`CHANGE_BEGINS_WITHIN` of the core) and it takes 20 s at most (`STORE_OPERATION_MAX`), so an
-/// answer that comes at all comes before.
+/// ([`CHANGE_BEGINS_WITHIN`]) and it takes 20 s at most ([`STORE_OPERATION_MAX`]), so an answer
+/// that comes at all comes before.
 const CHANGE_WITHIN: Duration = Duration::from_secs(30);
+
+const _: () =
+    assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < CHANGE_WITHIN.as_secs() * 1000);
 
 /// How long the namenode waits for an event. An event that a broken connection has lost is found by
 /// the next view, at most a second later by default (`ManagerOptions::poll_idle`). Each wait costs
@@ -110,7 +113,8 @@ impl NamenodeClient {
     /// Waits for an event after `after`.
     pub(crate) async fn event(self, after: u64) -> Completion {
         let wait = Millis::from(EVENT_WAIT);
-        let request = Request::Events { after, limit: EVENTS_MAX, wait };
+        // More would only repeat that something happened.
+        let request = Request::Events { after, limit: EVENTS_PER_REPLY_MAX, wait };
         match self.send_within(request, EVENT_WAIT + self.within).await {
             Ok(Reply::Events(events)) => {
                 let last = events.last().map_or(after, |event| event.sequence);

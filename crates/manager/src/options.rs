@@ -6,6 +6,7 @@ use sanderling_core::Mechanism;
 use sanderling_core::background::BackgroundConfig;
 use sanderling_core::relocation::RelocatorConfig;
 use sanderling_protocol::Nonce;
+use sanderling_protocol::ports::NAMENODE_ADDRESS;
 use sanderling_transport::Credentials;
 
 /// What a manager is started with.
@@ -42,7 +43,7 @@ pub struct ManagerOptions {
 impl Default for ManagerOptions {
     fn default() -> Self {
         Self {
-            namenode: "127.0.0.1:7600".to_owned(),
+            namenode: NAMENODE_ADDRESS.to_owned(),
             name: "manager".to_owned(),
             holder: None,
             // Short against a notice of half a minute; three renewals in it.

@@ -19,7 +19,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, WriteMultipart};
 use sanderling_core::archive::{
     Archive, ArchiveGeneration, ArchiveManifest, ArchiveObject, ArchiveOwner, DirectoryFiles,
-    GenerationState, JournalPiece,
+    GenerationState, JournalPiece, PIECE_BYTES_MAX,
 };
 use sanderling_core::replica::GroupGeneration;
 use thiserror::Error;
@@ -58,10 +58,11 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 /// 20 attempts fit into [`CLOSE_WITHIN`].
 const CLOSE_PAUSE: Duration = Duration::from_millis(500);
 
-/// Bytes of a part of a snapshot's upload: as long as the longest piece of the journal
-/// (`PIECE_BYTES_MAX` of the core). S3 takes none below 5 MiB but the last, and at most 10,000, so
-/// a snapshot has 78 GiB at most.
-const PART_BYTES: usize = 8 << 20;
+/// Bytes of a part of a snapshot's upload: as long as the longest piece of the journal. S3 takes
+/// none below 5 MiB but the last, and at most 10,000, so a snapshot has 78 GiB at most.
+const PART_BYTES: usize = PIECE_BYTES_MAX as usize;
+
+const _: () = assert!(PART_BYTES >= 5 << 20);
 
 /// Parts of it on their way at once, beside the one that is read and the one that is filled: 32 MiB
 /// of memory. More would be faster only on links with long round trips. Chosen, not measured.

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use sanderling_core::access::Claims;
 use sanderling_core::console::{FleetChanges, FleetHistory, FleetView, NodeRow};
 use sanderling_core::namenode::Namenode;
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::{Event, EventKind, Instant, NodeInfo, Reply, Request};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
@@ -37,8 +38,8 @@ const TICKS_PER_SAMPLE: u64 = FleetHistory::STEP.0 / 1000;
 const UPDATES_BEHIND_MAX: usize = 16;
 
 /// Most events in one update, and of those before a follower came. As many as one reply of the
-/// protocol has (`EVENTS_PER_REPLY_MAX` of the core): more than a page shows.
-const EVENTS_MAX: usize = 1000;
+/// protocol has: more than a page shows.
+const EVENTS_MAX: usize = EVENTS_PER_REPLY_MAX as usize;
 
 /// The source of what consoles follow.
 #[derive(Debug)]

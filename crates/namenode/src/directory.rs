@@ -13,23 +13,8 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::error::NamenodeStartError;
+use crate::file_names::{self, GROUP_SUSPECT, LOCK, NUMBER_DIGITS, SUSPECT, UNRESTORED};
 use crate::files::{Files, RealFiles, Stored, Window};
-
-/// Digits of the number in a file's name: those of the largest number, so that the names are in the
-/// order of the numbers.
-const NUMBER_DIGITS: usize = 20;
-
-/// The file that marks a failed sync.
-const SUSPECT: &str = "sync-failed";
-
-/// The file that marks a failed sync of the group's log.
-const GROUP_SUSPECT: &str = "group-sync-failed";
-
-/// The file that marks a restore under way.
-pub(crate) const UNRESTORED: &str = "restore-unfinished";
-
-/// The file that a namenode locks.
-pub(crate) const LOCK: &str = "lock";
 
 /// The directory of a running namenode, locked against a second one.
 #[derive(Debug)]
@@ -71,9 +56,9 @@ pub(crate) enum FileKind {
 impl FileKind {
     const fn parts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Journal => ("journal-", ".log"),
-            Self::Snapshot => ("snapshot-", ".bin"),
-            Self::Rounds => ("rounds-", ".log"),
+            Self::Journal => file_names::JOURNAL,
+            Self::Snapshot => file_names::SNAPSHOT,
+            Self::Rounds => file_names::ROUNDS,
         }
     }
 
@@ -147,8 +132,7 @@ impl Directory {
 
     /// Returns the path of a numbered file.
     pub(crate) fn file(&self, kind: FileKind, index: u64) -> PathBuf {
-        let (prefix, suffix) = kind.parts();
-        self.path.join(format!("{prefix}{index:0NUMBER_DIGITS$}{suffix}"))
+        self.path.join(file_names::numbered(kind.parts(), index))
     }
 
     /// Returns the numbers of the files of a kind, ascending. Names that no namenode writes are
@@ -186,7 +170,7 @@ impl Directory {
         target: &Path,
         parts: &[&[u8]],
     ) -> Result<Arc<dyn Stored>, PublishError> {
-        let temporary = target.with_extension("tmp");
+        let temporary = file_names::temporary(target);
         let written = (|| {
             let file = self.files.create(&temporary).map_err(PublishError::NotThere)?;
             let mut at = 0;
@@ -214,7 +198,7 @@ impl Directory {
     /// Saves the end of a file beside it before it is cut.
     pub(crate) fn save_end(&self, path: &Path, first: u64, offset: u64) -> io::Result<()> {
         let mut window = Window::new(self.files.open(path)?)?;
-        let aside = self.files.create(&self.path.join(format!("cut-{first:020}-{offset}.bin")))?;
+        let aside = self.files.create(&self.path.join(file_names::cut(first, offset)))?;
         let mut at = offset;
         while at < window.length() {
             let piece = window.bytes(at, 1 << 20)?;
@@ -231,9 +215,9 @@ impl Directory {
     /// Renames a file, so that it is not listed. The caller syncs.
     pub(crate) fn set_aside(&self, kind: FileKind, index: u64) -> io::Result<()> {
         let name = match kind {
-            FileKind::Journal => format!("cut-{index:020}-0.bin"),
-            FileKind::Snapshot => format!("damaged-snapshot-{index:020}.bin"),
-            FileKind::Rounds => format!("cut-rounds-{index:020}.bin"),
+            FileKind::Journal => file_names::cut(index, 0),
+            FileKind::Snapshot => file_names::numbered(file_names::DAMAGED_SNAPSHOT, index),
+            FileKind::Rounds => file_names::numbered(file_names::CUT_ROUNDS, index),
         };
         self.files.rename(&self.file(kind, index), &self.path.join(name))
     }

@@ -13,6 +13,8 @@ mod console;
 mod damage;
 mod directory;
 mod error;
+#[doc(hidden)]
+pub mod file_names;
 mod files;
 mod group;
 mod http;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sanderling_core::Mechanism;
 use sanderling_core::namenode::{CHANGES_WAITING, NamenodeConfig};
 use sanderling_notices::NoticeOptions;
+use sanderling_protocol::ports::{NAMENODE_ADDRESS, NAMENODE_HTTP_ADDRESS};
 use sanderling_transport::{MEMORY_MAX, Security};
 
 use crate::archive::place::ArchiveOptions;
@@ -107,8 +108,8 @@ pub struct NamenodeOptions {
 impl Default for NamenodeOptions {
     fn default() -> Self {
         Self {
-            listen: "127.0.0.1:7600".to_owned(),
-            http_listen: Some("127.0.0.1:7601".to_owned()),
+            listen: NAMENODE_ADDRESS.to_owned(),
+            http_listen: Some(NAMENODE_HTTP_ADDRESS.to_owned()),
             directory: PathBuf::from("sanderling-namenode"),
             sync: Sync::default(),
             // A machine that crashes takes its datanodes' memory along anyway.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::replica::LEAD_WITHIN;
 use sanderling_protocol::message::{Member, MemberRole, Members, Role};
 use sanderling_protocol::{ClusterId, MemberId, Millis};
 use sanderling_transport::{Buffers, ListenError, Memory, Security, ServeOptions, listen};
@@ -52,8 +53,10 @@ const BUFFERS_KEPT: usize = 8 << 20;
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long another member may take to lead when the server stops: somewhat longer than the group
-/// itself allows. That is 2 s (`LEAD_WITHIN` of the core's `leader_moves`).
+/// itself allows, 2 s ([`LEAD_WITHIN`]).
 const MOVE_WITHIN: Duration = Duration::from_secs(3);
+
+const _: () = assert!(LEAD_WITHIN.0 < MOVE_WITHIN.as_secs() * 1000);
 
 /// A namenode that serves.
 ///

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sanderling_core::access::TokenRole;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::namenode::{Answers, LONG_PAUSE, LONG_PLACES, LongRefusal, long_places};
-use sanderling_protocol::frame::{decode_body, encode_onto};
+use sanderling_protocol::frame::{DECODED_PER_BYTE, decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Header, Op, Refusal, Reply, Request, version};
@@ -31,9 +31,8 @@ const SHORT_BYTES_MAX: usize = 64 << 10;
 /// as may wait, keep 256 KiB. Chosen, not measured.
 const WAITING_BYTES: usize = 16 << 10;
 
-/// Memory that is counted for each byte of such a frame: as much as decoding allows
-/// (`DECODED_PER_BYTE` of the protocol).
-const WAITING_PER_BYTE: usize = 4;
+/// Memory that is counted for each byte of such a frame: as much as decoding allows.
+const WAITING_PER_BYTE: usize = DECODED_PER_BYTE;
 
 // A frame that takes long is refused for as long, whether it lacks places or memory.
 const _: () = assert!(LONG_PAUSE.0 == MEMORY_PAUSE.0);

@@ -4,22 +4,24 @@
 
 use object_store::{Attribute, Attributes, TagSet};
 use sanderling_client::ClientError;
+use sanderling_protocol::attribute::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, TAGGING,
+    USER_METADATA_BEGIN,
+};
 use sanderling_protocol::message::Attributes as Kept;
 use sanderling_protocol::{Refusal, StorageClass};
 
 use crate::version::has_tags;
 
 const NAMES: [(&str, Attribute); 6] = [
-    ("cache-control", Attribute::CacheControl),
-    ("content-disposition", Attribute::ContentDisposition),
-    ("content-encoding", Attribute::ContentEncoding),
-    ("content-language", Attribute::ContentLanguage),
-    ("content-type", Attribute::ContentType),
+    (CACHE_CONTROL, Attribute::CacheControl),
+    (CONTENT_DISPOSITION, Attribute::ContentDisposition),
+    (CONTENT_ENCODING, Attribute::ContentEncoding),
+    (CONTENT_LANGUAGE, Attribute::ContentLanguage),
+    (CONTENT_TYPE, Attribute::ContentType),
     (STORAGE_CLASS, Attribute::StorageClass),
 ];
 const STORAGE_CLASS: &str = "storage-class";
-const USER: &str = "x-amz-meta-";
-const TAGGING: &str = "x-amz-tagging";
 
 /// Returns what to keep.
 ///
@@ -31,7 +33,9 @@ pub(crate) fn kept(attributes: &Attributes, tags: &TagSet) -> Result<Kept, Clien
         let known = NAMES.iter().find(|(_, known)| known == attribute).map(|(name, _)| *name);
         match (attribute, known) {
             (_, Some(name)) => kept.set(name, value.as_ref()),
-            (Attribute::Metadata(key), None) => kept.set(format!("{USER}{key}"), value.as_ref()),
+            (Attribute::Metadata(key), None) => {
+                kept.set(format!("{USER_METADATA_BEGIN}{key}"), value.as_ref());
+            }
             (other, None) => {
                 let why = format!("the attribute {other:?} is not known");
                 return Err(ClientError::Refused(Refusal::BadRequest { why }));
@@ -48,7 +52,10 @@ pub(crate) fn kept(attributes: &Attributes, tags: &TagSet) -> Result<Kept, Clien
 pub(crate) fn given(kept: &Kept) -> Attributes {
     let attribute = |name: &str| {
         let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, it)| it.clone());
-        known.or_else(|| Some(Attribute::Metadata(name.strip_prefix(USER)?.to_owned().into())))
+        known.or_else(|| {
+            let key = name.strip_prefix(USER_METADATA_BEGIN)?;
+            Some(Attribute::Metadata(key.to_owned().into()))
+        })
     };
     let kept = kept.iter().filter_map(|(name, text)| {
         let text = text.to_owned();

@@ -5,15 +5,13 @@ use std::time::Duration;
 use object_store::path::Path as Location;
 use object_store::{Error, ObjectStore};
 use sanderling_client::{Client, ClientConfig, PutOptions, TokenSource};
+use sanderling_protocol::ports::NAMENODE_PORT;
 use sanderling_protocol::{Millis, Path, Refusal, StorageClass};
 use thiserror::Error as ThisError;
 use url::Url;
 
 use crate::error::{self, Result};
 use crate::store::SanderlingStore;
-
-/// The port of a URL without one: the namenode's default.
-const PORT: u16 = 7600;
 
 /// Bytes of one piece of a stream. Up to three pieces are in memory: two on their way and one in
 /// the caller's hands. An object that is not longer is handed out as it came, without a copy. Two
@@ -239,7 +237,7 @@ fn of_url(url: &Url) -> Result<(StoreBuilder, Location)> {
     let host = url.host_str().filter(|host| !host.is_empty());
     match (url.scheme(), host) {
         ("sanderling", Some(host)) if url.query().is_none() && url.fragment().is_none() => {
-            let address = format!("{host}:{}", url.port().unwrap_or(PORT));
+            let address = format!("{host}:{}", url.port().unwrap_or(NAMENODE_PORT));
             Ok((StoreBuilder::new(address), Location::from_url_path(url.path())?))
         }
         _ => Err(error::bad(BadOption::Url { url: url.to_string() })),

@@ -12,8 +12,8 @@ use sanderling_protocol::{Path, Refusal};
 use crate::error::{self, Result};
 use crate::store::SanderlingStore;
 
-/// Objects that are deleted together. As many as the client sends in one frame (`BATCH_MAX` of its
-/// `request_batcher`).
+/// Objects that are deleted together. As many as the client sends in one frame (`BATCH_MAX` of the
+/// core's `client`).
 const TOGETHER_MAX: usize = 128;
 
 impl SanderlingStore {

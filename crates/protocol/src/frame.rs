@@ -484,7 +484,7 @@ const DECODED_BYTES_MIN: usize = 16 << 20;
 
 /// Bytes of memory for each byte of a message. A block of a layout has four, a number eight; what
 /// has more, such as refusals, comes in short lists.
-const DECODED_PER_BYTE: usize = 4;
+pub const DECODED_PER_BYTE: usize = 4;
 
 /// Decodes a frame's body, all of it. The lists in it may take 16 MiB and four times its length in
 /// memory, and while the last of them grows as much again.

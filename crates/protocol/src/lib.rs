@@ -3,6 +3,7 @@
 //! output.
 
 pub mod amount;
+pub mod attribute;
 mod byte_vec;
 pub mod checksum;
 pub mod event;
@@ -14,6 +15,7 @@ pub mod message;
 pub mod node;
 pub mod order;
 pub mod path;
+pub mod ports;
 pub mod refusal;
 pub mod tier;
 pub mod time;

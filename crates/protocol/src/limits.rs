@@ -87,6 +87,9 @@ pub const BACKGROUND_MOVE_MILLIS_MAX: u64 = 20_000;
 /// measurement has chosen it.
 pub const EVENTS_KEPT_MAX: usize = 10_000;
 
+/// Most events in one reply. Some hundred KB; a follower sends the next request at once.
+pub const EVENTS_PER_REPLY_MAX: u32 = 1000;
+
 /// Most events kept that report moved and copied blocks. They come by hundreds and are counted in
 /// the loss report as well, so most of the list is left to events that are reported nowhere else.
 pub const MOVE_EVENTS_KEPT_MAX: usize = 2_500;

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use sanderling_command::cluster::first_address;
+use sanderling_protocol::ports::NAMENODE_HTTP_PORT;
 use thiserror::Error;
 
 /// The console's address.
@@ -21,7 +22,7 @@ pub(crate) struct ConsoleUrl(String);
 
 /// Why a text is no URL of a console.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("it is no address of HTTP, such as https://HOST:7601/")]
+#[error("it is no address of HTTP, such as https://HOST:{NAMENODE_HTTP_PORT}/")]
 pub(crate) struct ConsoleUrlError;
 
 impl FromStr for ConsoleUrl {
@@ -48,7 +49,8 @@ impl ConsoleArgs {
 fn default_url(namenode: &str, has_tls: bool) -> String {
     let scheme = if has_tls { "https" } else { "http" };
     let (host, port) = first_address(namenode).rsplit_once(':').unwrap_or((namenode, ""));
-    let port = port.parse::<u16>().ok().and_then(|port| port.checked_add(1)).unwrap_or(7601);
+    let next = port.parse::<u16>().ok().and_then(|port| port.checked_add(1));
+    let port = next.unwrap_or(NAMENODE_HTTP_PORT);
     format!("{scheme}://{host}:{port}/")
 }
 

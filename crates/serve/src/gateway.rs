@@ -13,7 +13,9 @@ use sanderling_command::ready::Ready;
 use sanderling_command::server::ProcessArgs;
 use sanderling_command::units::Span;
 use sanderling_command::{credentials, refused, server};
-use sanderling_gateway::{AccessKeys, GatewayOptions, GatewayServer, GatewayStartError};
+use sanderling_gateway::{
+    AccessKeys, GatewayOptions, GatewayServer, GatewayStartError, S3_ADDRESS, S3_HTTP_ADDRESS,
+};
 use sanderling_protocol::Path;
 use thiserror::Error;
 
@@ -48,7 +50,7 @@ pub struct S3 {
     #[arg(
         long,
         value_name = "ADDRESS",
-        default_value = "127.0.0.1:7670",
+        default_value = S3_ADDRESS,
         help_heading = "Network options"
     )]
     pub(crate) listen: ListenAddress,
@@ -56,7 +58,7 @@ pub struct S3 {
     #[arg(
         long,
         value_name = "ADDRESS",
-        default_value = "127.0.0.1:7671",
+        default_value = S3_HTTP_ADDRESS,
         help_heading = "Network options"
     )]
     pub(crate) http: PageAddress,

@@ -21,11 +21,12 @@ use sanderling_core::reserve::Departures;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{
     GroupOptions, JoinError, LogError, MemberFilesError, NamenodeFailure, NamenodeOptions,
-    NamenodeServer, NamenodeStartError, Sync,
+    NamenodeServer, NamenodeStartError, Sync, file_names,
 };
 use sanderling_notices::Acknowledge;
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
+use sanderling_protocol::ports::{NAMENODE_ADDRESS, NAMENODE_HTTP_ADDRESS};
 use sanderling_transport::{ListenError, Security, open_regular};
 use thiserror::Error;
 
@@ -71,7 +72,7 @@ pub struct NamenodeArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
-        default_value = "127.0.0.1:7600",
+        default_value = NAMENODE_ADDRESS,
         help_heading = "Network options"
     )]
     pub(crate) listen: ListenAddress,
@@ -79,7 +80,7 @@ pub struct NamenodeArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
-        default_value = "127.0.0.1:7601",
+        default_value = NAMENODE_HTTP_ADDRESS,
         help_heading = "Network options"
     )]
     pub(crate) http: PageAddress,
@@ -205,7 +206,7 @@ impl FromStr for MemoryMax {
 }
 
 /// How the names of a catalog's files begin.
-const OURS: [&str; 2] = ["journal-", "snapshot-"];
+const OURS: [&str; 2] = [file_names::JOURNAL.0, file_names::SNAPSHOT.0];
 
 /// How long after a change its sync begins, if the disk may be that late.
 const SYNC_EVERY: Duration = Duration::from_millis(200);

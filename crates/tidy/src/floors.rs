@@ -48,8 +48,7 @@ const OF_SERVE: &[&str] = &[
     "command",
 ];
 /// It makes the keys of a secure cluster; servers are processes of the same binary.
-const OF_LOCAL: &[&str] =
-    &["protocol", "core", "transport", "client", "context", "command", "keys"];
+const OF_LOCAL: &[&str] = &["protocol", "core", "transport", "client", "command", "keys"];
 /// It finds the cluster on this machine, and the drivers of tasks.
 const OF_DOCTOR: &[&str] =
     &["protocol", "core", "transport", "namenode", "client", "command", "task", "local"];
@@ -77,7 +76,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "protocol", number: 0, imports: &[] },
     Floor { name: "core", number: 1, imports: &["protocol"] },
     Floor { name: "transport", number: 2, imports: &["protocol", "core"] },
-    Floor { name: "context", number: 2, imports: &[] },
+    Floor { name: "context", number: 2, imports: &["protocol"] },
     Floor { name: "plot", number: 0, imports: &[] },
     Floor { name: "console", number: 1, imports: &["plot"] },
     Floor { name: "otlp", number: 3, imports: &["transport"] },

@@ -10,14 +10,12 @@ use sanderling_command::refused::unexpected;
 use sanderling_command::session::Session;
 use sanderling_events::NodeNames;
 use sanderling_protocol::event::{Event, EventKind};
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::{ClusterId, Instant, Millis, Reply, Request};
 use tokio::sync::{mpsc, watch};
 
 use super::event_rows::{EVENT_ROWS_MAX, EventRow};
 use super::sample::{SampleRequest, TopSample};
-
-/// Most events in one answer.
-const PAGE: u32 = 1000;
 
 /// How long the answers of one sample may take. The namenode is reported as absent then.
 const SAMPLE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -180,7 +178,7 @@ async fn events(session: &Session, client: &Client, after: u64) -> Result<Vec<Ev
     let mut events: Vec<Event> = Vec::new();
     loop {
         let after = events.last().map_or(after, |last| last.sequence);
-        let request = Request::Events { after, limit: PAGE, wait: Millis(0) };
+        let request = Request::Events { after, limit: EVENTS_PER_REPLY_MAX, wait: Millis(0) };
         match session.call(client, request).await? {
             Reply::Events(page) if page.is_empty() => return Ok(events),
             Reply::Events(page) => {

@@ -8,6 +8,7 @@ use std::{fmt, io};
 use sanderling_core::calls::CallOutcome;
 use sanderling_protocol::frame::FrameError;
 use sanderling_protocol::message::{Reply, Role};
+use sanderling_protocol::ports::NAMENODE_PORT;
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{ClusterId, Millis, Refusal, amount};
 use thiserror::Error;
@@ -101,7 +102,10 @@ pub enum WrongPeer {
     )]
     Server(Role),
     /// A server that answers in HTTP.
-    #[error("it serves HTTP; {NAMENODE_PORT}")]
+    #[error(
+        "it serves HTTP; the namenode's own port is {NAMENODE_PORT} unless it was started with \
+         another --listen"
+    )]
     Http,
     /// A server that takes no connection without TLS.
     #[error(
@@ -109,10 +113,6 @@ pub enum WrongPeer {
     )]
     Tls,
 }
-
-/// Where a namenode listens.
-const NAMENODE_PORT: &str =
-    "the namenode's own port is 7600 unless it was started with another --listen";
 
 /// Returns how a server is named in a sentence.
 fn named(role: Role) -> String {

@@ -75,7 +75,7 @@ pub use pool::{EncodedRequest, Pool, PoolOptions};
 pub use revoked::Revocations;
 pub use sanderling_core::group_view::Repeats;
 pub use secret::{
-    Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_millis,
+    OWN_TOKEN, Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_millis,
     unix_seconds,
 };
 pub use security::{Admitted, Credentials, Security};

@@ -32,7 +32,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// How long a server's own tokens hold. They are made anew with every connection. Chosen, not
 /// measured: a session ends with its token, so a day between servers costs nothing; clocks differ
 /// by less, and a stolen token is of no use after it.
-const OWN_TOKEN: Duration = Duration::from_secs(24 * 3600);
+pub const OWN_TOKEN: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a server's own token holds that names no cluster, with which the server requests its
 /// cluster. It is used at once; the time is for clocks that differ. Any cluster with the same

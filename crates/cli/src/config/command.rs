@@ -8,12 +8,12 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
 use sanderling_command::pages;
+use sanderling_context::CONTEXT_KEYS;
 use serde_json::json;
 
 use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
 use super::{
-    CLUSTER_KEYS, ConfigLineError, ConfigProblem, FileValue, ServerCommandLine, all_values_of,
-    file_error, read,
+    ConfigLineError, ConfigProblem, FileValue, ServerCommandLine, all_values_of, file_error, read,
 };
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
@@ -186,7 +186,7 @@ fn resolve(matches: &ArgMatches, rows: &mut [ValueRow], has_current: bool) -> Re
         path(&global.shown.tls_ca),
         Some(global.shown.tls_name.clone()),
     ];
-    for (key, value) in CLUSTER_KEYS.iter().zip(values) {
+    for (key, value) in CONTEXT_KEYS.iter().zip(values) {
         let row = rows.iter_mut().find(|row| row.key == *key && row.value != value);
         if let Some(row) = row {
             (row.value, row.origin) = (value, global.origin.to_string());

@@ -121,7 +121,7 @@ struct NodeIndex {
 
 /// Most nodes that are gone and still listed: enough to read what happened over a day on a large
 /// fleet.
-pub(crate) const GONE_NODES_KEPT_MAX: usize = 1000;
+pub const GONE_NODES_KEPT_MAX: usize = 1000;
 
 impl NodeRecord {
     /// Returns a node on which nothing is.

@@ -1,12 +1,10 @@
 //! Requests that change nothing: answered under a read lock.
 
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::{DurableRequest, Repetition};
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
-
-/// Most events in one reply. Some hundred KB; a follower sends the next request at once.
-const EVENTS_PER_REPLY_MAX: usize = 1000;
 
 /// Most entries that a request visits which is answered among changes, under the writer's lock: 64
 /// take some ten microseconds, as much as two creates.
@@ -95,8 +93,8 @@ impl Namenode {
                 .select_node(node)
                 .and_then(|node| catalog.candidates(node, *after, *limit, now)),
             Request::Events { after, limit, .. } => {
-                let limit = (*limit as usize).clamp(1, EVENTS_PER_REPLY_MAX);
-                Ok(Reply::Events(catalog.events_after(*after, limit)))
+                let limit = (*limit).clamp(1, EVENTS_PER_REPLY_MAX);
+                Ok(Reply::Events(catalog.events_after(*after, limit as usize)))
             }
             Request::Report => Ok(Reply::Report(catalog.report().clone())),
             Request::Fsck => Ok(Reply::Fsck(catalog.fsck())),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::block_table::TOMBSTONES_MAX;
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::{BlockId, Epoch};
 use tokio::sync::Notify;
@@ -13,9 +14,8 @@ use tokio::time::Instant;
 use super::trailer::TierKey;
 
 /// Most objects waiting for their end. Others are found by the search. Some megabytes of memory,
-/// and as many as dropped blocks are remembered (`TOMBSTONES_MAX` of the core). The search runs
-/// every six hours by default.
-const GARBAGE_MAX: usize = 1 << 16;
+/// and as many as dropped blocks are remembered. The search runs every six hours by default.
+const GARBAGE_MAX: usize = TOMBSTONES_MAX;
 
 /// How long a move that failed may still be repeated: the namenode gives a move up sooner. Its
 /// reservations end after 20 s (`BACKGROUND_MOVE_MILLIS_MAX`), those of a drain with its notice;

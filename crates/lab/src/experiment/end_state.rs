@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sanderling_client::{Client, ClientError};
 use sanderling_protocol::event::LossReport;
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{Event, EventKind, Millis, NodeId, Policy};
 use tokio::time::{Instant, sleep_until};
@@ -14,9 +15,6 @@ use crate::fleet::LabFleet;
 use crate::own_cluster;
 use crate::plan::LabPlan;
 use crate::record::{DrainRecord, ExperimentKind, NodeRecord};
-
-/// Events that are requested at once.
-const EVENTS_PAGE: u32 = 1000;
 
 /// What is left when the work is done and every node that was taken is replaced.
 pub(super) struct Aftermath {
@@ -79,7 +77,7 @@ async fn events(client: &Client) -> Result<Vec<Event>, ClientError> {
     let mut all: Vec<Event> = Vec::new();
     loop {
         let after = all.last().map_or(0, |event| event.sequence);
-        let page = client.events(after, EVENTS_PAGE, Millis(0)).await?;
+        let page = client.events(after, EVENTS_PER_REPLY_MAX, Millis(0)).await?;
         if page.is_empty() {
             return Ok(all);
         }

@@ -17,6 +17,7 @@ use super::store;
 use crate::backup::{RestoreError, UnfinishedRestore};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
+use crate::file_names;
 use crate::group::rebirth;
 use crate::recovery;
 
@@ -207,7 +208,7 @@ async fn assemble(
     target: PathBuf,
 ) -> Result<Downloaded, RecoverError> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = target.with_file_name(format!("recovered-{name}.tmp"));
+    let temporary = target.with_file_name(file_names::recovered(&name));
     let failed = |what, path: &Path| {
         let path = path.to_owned();
         move |cause| NamenodeStartError::Files { what, path, cause }

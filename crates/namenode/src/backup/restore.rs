@@ -13,13 +13,11 @@ use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
 use super::{BackupDamage, BackupDescription, BackupError, check};
-use crate::directory::{Directory, FileKind, LOCK, UNRESTORED};
+use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
+use crate::file_names::{self, JOURNAL, LOCK, REPLACED_BEGIN, ROUNDS, SNAPSHOT, UNRESTORED};
 use crate::journal::cluster_of_segment;
 use crate::snapshot;
-
-/// The snapshot, until it is in its place. A start or another restore removes it.
-const TEMPORARY: &str = "restored.tmp";
 
 /// The options with which a backup is restored.
 #[derive(Debug, Clone)]
@@ -91,7 +89,7 @@ pub fn restore(
     options: &RestoreOptions,
 ) -> Result<BackupDescription, RestoreError> {
     let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
-    let temporary = options.directory.join(TEMPORARY);
+    let temporary = options.directory.join(file_names::RESTORED);
     let (description, cluster) = write_snapshot(source, &temporary, &unfinished, options)?;
     let target = unfinished.directory().file(FileKind::Snapshot, description.commands);
     unfinished.end(cluster, &[(temporary, target)], || Ok(()))?;
@@ -244,7 +242,7 @@ fn held(path: &Path) -> Result<Vec<String>, RestoreError> {
 
 /// Returns whether a file belongs to a catalog, or to the group that its namenode is a member of.
 fn is_catalog(name: &str) -> bool {
-    let begins = ["journal-", "snapshot-", "rounds-", "group-state."];
+    let begins = [JOURNAL.0, SNAPSHOT.0, ROUNDS.0, "group-state."];
     begins.iter().any(|begin| name.starts_with(begin))
 }
 
@@ -338,7 +336,7 @@ fn put_in_place(
     directory.set_unrestored(Some(cluster)).map_err(failed("write a mark in", path))?;
     // A link that leads nowhere has a name, too.
     let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
-    let mut asides = (1..).map(|at: u64| path.join(format!("replaced-{at}")));
+    let mut asides = (1..).map(|at: u64| path.join(format!("{REPLACED_BEGIN}{at}")));
     let aside = asides.find(is_free).expect("numbers do not end");
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(failed("list", path))? {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sanderling_core::catalog::Catalog;
+use sanderling_core::catalog::{Catalog, GONE_NODES_KEPT_MAX};
 use sanderling_core::console::NodeRow;
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::message::{JobInfo, Room};
@@ -15,9 +15,9 @@ use serde::Serialize;
 /// measured.
 const JOBS_MAX: usize = 500;
 
-/// Most names of nodes that are gone. Twice as many as the catalog lists as gone
-/// (`GONE_NODES_KEPT_MAX` of the core), so none is left out.
-const NAMES_MAX: usize = 2000;
+/// Most names of nodes that are gone. Twice as many as the catalog lists as gone, so none is left
+/// out.
+const NAMES_MAX: usize = 2 * GONE_NODES_KEPT_MAX;
 
 /// How exactly the end of a job's lease is shown. A job that renews its lease would change its row
 /// with every update otherwise; a person does not see the difference.

@@ -22,8 +22,8 @@ use tracing::{info, warn};
 
 use super::api::{HttpApi, HttpResult};
 use super::refusal::HttpRefusal;
-use crate::backup;
 use crate::state::NamenodeState;
+use crate::{backup, file_names};
 
 /// When a caller tries again while another has the only turn. A backup takes seconds or minutes.
 /// Chosen, not measured.
@@ -100,7 +100,7 @@ fn make(state: &NamenodeState, directory: &Path) -> io::Result<(File, u64)> {
     let image = state.namenode.read().catalog().image();
     let commands = image.index();
     // A start of the namenode removes it, if this process ends before the next line.
-    let path = directory.join("backup.tmp");
+    let path = directory.join(file_names::BACKUP);
     let mut options = File::options();
     let file =
         options.create(true).truncate(true).read(true).write(true).mode(0o600).open(&path)?;

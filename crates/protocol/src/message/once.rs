@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Request;
 use crate::checksum::crc32c;
-use crate::frame::{Budget, take_within};
+use crate::frame::{Budget, DECODED_PER_BYTE, take_within};
 use crate::ids::Nonce;
 
 /// A client whose changes are executed once.
@@ -54,10 +54,6 @@ const SHORT_BYTES: usize = 1024;
 /// that an object may have (4,096 names of two bytes) take 448 KiB. There are at most as many
 /// changes in a frame as there may be requests, so all of them have 256 MiB beside the latter.
 const CHANGE_BYTES_MIN: usize = 512 << 10;
-
-/// Memory for each byte of a change, as for each byte of any message (`DECODED_PER_BYTE` of the
-/// frames).
-const CHANGE_PER_BYTE: usize = 4;
 
 /// Place of [`Request::Once`] among the requests.
 const ONCE_TAG: u32 = 49;
@@ -138,7 +134,7 @@ impl Visitor<'_> for Encoded {
             Ok(_) => {}
             Err(error) => return Err(E::custom(error)),
         }
-        match take_within(bytes, &Budget::new(CHANGE_BYTES_MIN + CHANGE_PER_BYTE * bytes.len())) {
+        match take_within(bytes, &Budget::new(CHANGE_BYTES_MIN + DECODED_PER_BYTE * bytes.len())) {
             Ok((request, [])) => Ok(Change { request, fingerprint: Some(fingerprint(bytes)) }),
             Ok(_) => Err(E::custom("bytes follow the change")),
             Err(error) => Err(E::custom(error)),
