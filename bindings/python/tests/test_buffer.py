@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
+import os
 import pickle
+import resource
+import signal
 import struct
 import weakref
+from collections.abc import Callable
 
 import numpy
 import pyarrow
 import pytest
+from cluster_fixtures import until
 
 import sanderling
 
@@ -101,6 +107,38 @@ def test_bytes_stay_as_long_as_a_view_of_them(store, directory):
     gc.collect()
     assert gone() is None
     assert part == DATA[100:SIZE]
+
+
+def exit_code_of_child(reads: Callable[[], bool]) -> int:
+    """Forks a child that reads something, and returns how it ended."""
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            # The signal is expected: neither a report nor a core file.
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            code = 0 if reads() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_forked_child_reads_a_copy_but_no_view(store, directory):
+    path, data = f"{directory}/o", DATA[: 1 << 20]
+    store.put(path, data)
+
+    def mapped() -> sanderling.Buffer | None:
+        before = store.metrics()["same_host_read_bytes"]
+        buffer = store.get(path)
+        return buffer if store.metrics()["same_host_read_bytes"] > before else None
+
+    buffer = until("the object is read on the same host", mapped)
+    array, copy = numpy.frombuffer(buffer, dtype=numpy.uint8), bytes(buffer)
+    assert exit_code_of_child(lambda: copy == data) == 0
+    assert exit_code_of_child(lambda: buffer[0] == data[0]) == -signal.SIGSEGV
+    assert exit_code_of_child(lambda: array[-1] == data[-1]) == -signal.SIGSEGV
+    assert buffer == data and array.tobytes() == data
 
 
 def test_buffer_is_pickled_as_bytes(buffer, size):

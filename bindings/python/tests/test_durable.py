@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from conftest import DRAM_BYTES
 
 import sanderling
 import sanderling.aio
+from sanderling.fs import SanderlingFileSystem
 from sanderling.namenode_http import call
 
 
@@ -74,6 +76,53 @@ def test_bound_of_the_backlog_stays_unless_another_is_named(own_cluster, durable
         store.make_durable("/out", "archive", parents=True, backlog_max=5 << 20)
         store.make_durable("/out", "archive", parents=True)
         assert bound() == 5 << 20
+
+
+def in_store(place: Path) -> list[str]:
+    """Returns the files that a store has for its directory."""
+    found = (each.relative_to(place) for each in place.rglob("*") if each.is_file())
+    return sorted(str(each) for each in found if each.parts[0] != ".sanderling")
+
+
+def test_transaction_of_which_the_store_lacks_a_file_commits_none(own_cluster, durable):
+    fs, hasty = (
+        SanderlingFileSystem(address=own_cluster.address, timeout=timeout) for timeout in (60, 3)
+    )
+    store, away = fs.store, durable.with_name("away")
+    made(store, "/out")
+    fs.pipe_file("/out/old", b"before")
+    store.wait_durable("/out", timeout=60)
+
+    def written(fs: SanderlingFileSystem) -> list[sanderling.ObjectWriter]:
+        files = [fs.open(f"/out/{name}", "wb") for name in ("first", "old", "last")]
+        for number, file in enumerate(files):
+            file.write(b"%d" % number * 100_000)
+        return files
+
+    def moved_away(first, commit) -> None:
+        # The first file is sealed and copied, the others are not.
+        store.wait_durable(first.name, timeout=60)
+        durable.rename(away)
+        commit()
+
+    with pytest.raises(TimeoutError, match="/out"), hasty.transaction:
+        first, second, _ = written(hasty)
+        second.commit = partial(moved_away, first, second.commit)
+    assert not store.exists("/out/first") and not store.exists("/out/last")
+    assert store.get("/out/old") == b"before"
+    away.rename(durable)
+    # What could not be deleted before the store had it goes by itself.
+    until("the rest is gone", lambda: fs.ls("/out", detail=False) == ["/out/old"])
+    store.wait_durable("/out", timeout=60)
+    assert in_store(durable) == ["old"]
+    with fs.transaction:
+        written(fs)
+        fs.pipe_file("/out/last", b"replaced in the transaction")
+    assert fs.ls("/out", detail=False) == ["/out/first", "/out/last", "/out/old"]
+    store.wait_durable("/out", timeout=60)
+    assert in_store(durable) == ["first", "last", "old"]
+    assert (durable / "old").read_bytes() == b"1" * 100_000
+    assert (durable / "last").read_bytes() == b"replaced in the transaction"
 
 
 def test_wait_ends_with_the_reason(own_cluster, durable):

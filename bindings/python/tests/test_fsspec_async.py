@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from fsspec.callbacks import Callback
 
+from sanderling.errors import Closed
 from sanderling.fs import SanderlingFileSystem
 
 
@@ -105,6 +106,48 @@ def test_awaited_file_commits_only_when_all_was_well(cluster, directory):
                 await file.write(b"0")
                 raise RuntimeError("the task failed")
         assert not await fs._exists(f"{directory}/half")
+
+    run(cluster, body)
+
+
+async def cancelled(call):
+    """Cancels a call that has begun: its thread ends it nevertheless."""
+    task = asyncio.create_task(call)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_cancelled_call_of_an_awaited_file_gives_it_up(cluster, directory):
+    async def body(fs):
+        path, data = f"{directory}/o", bytes(range(256)) * 8192
+        await fs._pipe_file(path, data)
+        file = await fs.open_async(path, "wb")
+        await cancelled(file.write(data))
+        for use in (lambda: file.write(data), file.flush, file.close):
+            with pytest.raises(Closed, match="cancelled"):
+                await use()
+        with pytest.raises(Closed, match="cancelled"):
+            async with await fs.open_async(path, "ab") as file:
+                await cancelled(file.write(data))
+        assert await fs._cat_file(path) == data
+        async with await fs.open_async(path) as file:
+            await cancelled(file.read(1 << 20))
+            with pytest.raises(Closed, match="cancelled"):
+                await file.read(1 << 20)
+        assert file.closed
+
+    run(cluster, body)
+
+
+def test_moves_are_renames(cluster, directory):
+    async def body(fs):
+        await fs._pipe({f"{directory}/d/{name}": name.encode() for name in "ab"})
+        before = (await fs._info(f"{directory}/d/a"))["object"]
+        await fs._mv(f"{directory}/d/*", f"{directory}/e/")
+        assert (await fs._info(f"{directory}/e/a"))["object"] == before
+        assert await fs._find(directory) == [f"{directory}/e/{name}" for name in "ab"]
 
     run(cluster, body)
 

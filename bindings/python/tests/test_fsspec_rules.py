@@ -223,6 +223,42 @@ def test_condition_is_checked_by_the_rename_too(filesystem, store, directory, mo
     assert filesystem.cat_file(f"{directory}/o") == b"another writer's"
 
 
+def test_rename_that_fails_after_others_leaves_the_first_files_alone(
+    filesystem, directory, monkeypatch
+):
+    def failing(source, target, rename=filesystem.store.rename, **options):
+        if target.endswith("/second"):
+            raise sanderling.TimedOut("no answer")
+        rename(source, target, **options)
+
+    monkeypatch.setattr(filesystem.store, "rename", failing)
+    with pytest.raises(TimeoutError), filesystem.transaction:
+        for name in ("third", "first", "second", "third"):
+            filesystem.pipe_file(f"{directory}/{name}", name.encode())
+    assert names(filesystem, directory) == ["first"]
+
+
+def test_last_file_of_a_name_is_the_one_that_a_transaction_commits(
+    filesystem, store, directory, monkeypatch
+):
+    def late(path, ttl, set_ttl=filesystem.store.set_ttl):
+        set_ttl(path, ttl)
+        store.put(f"{directory}/new", b"another writer's")
+
+    with filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/o", b"1", mode="create")
+        filesystem.pipe_file(f"{directory}/o", b"2")
+    assert names(filesystem, directory) == ["o"]
+    assert filesystem.cat_file(f"{directory}/o") == b"2"
+    # The condition of an earlier one holds at the rename of the last one, too.
+    monkeypatch.setattr(filesystem.store, "set_ttl", late)
+    with pytest.raises(sanderling.Exists), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/new", b"1", mode="create")
+        filesystem.pipe_file(f"{directory}/new", b"2")
+    assert names(filesystem, directory) == ["new", "o"]
+    assert filesystem.cat_file(f"{directory}/new") == b"another writer's"
+
+
 def test_transaction_with_a_directory_for_a_target_commits_nothing(filesystem, store, directory):
     store.put(f"{directory}/two/inside", b"x", parents=True)
     with pytest.raises(IsADirectoryError), filesystem.transaction:
@@ -410,6 +446,143 @@ def test_moves_rename_as_fsspec_places_them(filesystem, directory):
     assert filesystem.find(directory) == [f"{directory}/e/a", f"{directory}/e/d/b"]
     filesystem.mv(f"{directory}/e/*", f"{directory}/f/", recursive=True)
     assert filesystem.cat_file(f"{directory}/f/d/b") == b"b"
+
+
+def objects(filesystem, directory: str) -> dict[str, int]:
+    """Returns the names of all files in a directory, each with the number of its object."""
+    found = filesystem.find(directory, detail=True)
+    return {name.removeprefix(f"{directory}/"): info["object"] for name, info in found.items()}
+
+
+def filled(filesystem, directory: str) -> dict[str, int]:
+    """Makes `a` with two files and a directory, and returns its objects."""
+    paths = [f"{directory}/a/{name}" for name in ("one", "two", "sub/three")]
+    filesystem.pipe({path: path.encode() for path in paths})
+    return objects(filesystem, f"{directory}/a")
+
+
+def test_moves_of_patterns_lists_and_directories_move_no_bytes(filesystem, directory):
+    a, b = f"{directory}/a", f"{directory}/b"
+    first = filled(filesystem, directory)
+    filesystem.mv(f"{a}/*", f"{b}/")
+    assert objects(filesystem, b) == {name: first[name] for name in ("one", "two")}
+    assert objects(filesystem, a) == {"sub/three": first["sub/three"]}
+    filesystem.mv([f"{b}/one", f"{b}/two"], f"{a}/")
+    assert objects(filesystem, a) == first
+    filesystem.mv([f"{a}/one", f"{a}/sub"], [f"{b}/1", f"{b}/2"], recursive=True)
+    assert objects(filesystem, b) == {"1": first["one"], "2/three": first["sub/three"]}
+    filesystem.mv([f"{b}/1", f"{b}/2"], [f"{a}/one", f"{a}/sub"], recursive=True)
+    assert objects(filesystem, a) == first
+    # What is in a directory, into one that is there.
+    filesystem.pipe({f"{b}/sub/four": b"4", f"{b}/one": b"replaced"})
+    four = filesystem.info(f"{b}/sub/four")["object"]
+    filesystem.mv(f"{a}/", b, recursive=True)
+    assert objects(filesystem, b) == first | {"sub/four": four}
+    assert names(filesystem, directory) == ["b"]
+    filesystem.mv(f"{b}/*", a, recursive=True)
+    assert objects(filesystem, a) == first | {"sub/four": four}
+    assert objects(filesystem, b) == {}
+
+
+def test_move_to_a_depth_deletes_nothing_that_is_deeper(filesystem, directory):
+    a, b = f"{directory}/a", f"{directory}/b"
+    first = filled(filesystem, directory)
+    filesystem.mv(a, b, recursive=True, maxdepth=1)
+    assert objects(filesystem, b) == {name: first[name] for name in ("one", "two")}
+    assert objects(filesystem, a) == {"sub/three": first["sub/three"]}
+    filesystem.mv(f"{directory}/*", f"{directory}/c/", recursive=True, maxdepth=1)
+    assert objects(filesystem, a) == {"sub/three": first["sub/three"]}
+    filesystem.mv(f"{directory}/*", f"{directory}/c/", recursive=True, maxdepth=2)
+    assert objects(filesystem, b) == {}
+    assert objects(filesystem, f"{directory}/c") == {name: first[name] for name in ("one", "two")}
+    assert objects(filesystem, a) == {"sub/three": first["sub/three"]}
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="maxdepth"):
+            filesystem.mv(a, b, recursive=True, maxdepth=wrong)
+
+
+def test_move_in_a_transaction_that_fails_is_made_and_loses_nothing(filesystem, directory):
+    first = filled(filesystem, directory)
+    with pytest.raises(RuntimeError), filesystem.transaction:
+        filesystem.mv(f"{directory}/a/*", f"{directory}/b/", recursive=True)
+        filesystem.mv([f"{directory}/b/one"], f"{directory}/c/")
+        raise RuntimeError("the task failed")
+    moved = {f"b/{name}": number for name, number in first.items() if name != "one"}
+    assert objects(filesystem, directory) == moved | {"c/one": first["one"]}
+
+
+def test_move_onto_itself_changes_nothing(filesystem, directory):
+    a = f"{directory}/a"
+    first = filled(filesystem, directory)
+    filesystem.mv(f"{a}/", a, recursive=True)
+    filesystem.mv(a, a, recursive=True)
+    filesystem.mv(f"{a}/*", f"{a}/")
+    filesystem.mv(f"{a}/*", f"{a}/", recursive=True)
+    filesystem.mv(f"{a}/one", f"{a}/one")
+    filesystem.mv(f"{a}/one", a)
+    filesystem.mv([f"{a}/one", f"{a}/two"], f"{a}/")
+    assert objects(filesystem, a) == first
+    with pytest.raises(FileNotFoundError):
+        filesystem.mv(f"{a}/none", f"{a}/none")
+
+
+def test_move_that_would_lose_something_is_refused_before_it_moves_anything(
+    filesystem, directory
+):
+    a, b = f"{directory}/a", f"{directory}/b"
+    filled(filesystem, directory)
+    filesystem.pipe({f"{b}/one": b"other", f"{a}/sub/sub/five": b"5", f"{a}/sub/one": b"1"})
+    before = objects(filesystem, directory)
+    refused = [
+        # Into itself.
+        (f"{a}/", f"{a}/sub"),
+        (a, f"{a}/sub"),
+        (a, f"{a}/new/"),
+        (f"{a}/*", f"{a}/sub/"),
+        ("/", f"{a}/sub"),
+        # To a name that is moved, too.
+        ([f"{a}/one", f"{a}/two"], [f"{a}/two", f"{a}/three"]),
+        ([a, f"{b}/one"], [f"{directory}/c", f"{a}/one"]),
+        (f"{a}/sub/", a),
+        # Two to one name, or one to two.
+        ([f"{a}/one", f"{b}/one"], f"{directory}/c/"),
+        ([f"{a}/one", f"{a}/one"], [f"{b}/1", f"{b}/2"]),
+        ([a, f"{a}/one"], f"{b}/"),
+        # As many targets as sources.
+        ([f"{a}/one", f"{a}/two"], [f"{b}/one"]),
+    ]
+    for source, target in refused:
+        with pytest.raises(ValueError):
+            filesystem.mv(source, target, recursive=True)
+    for source in (a, [a], [f"{a}/one", f"{a}/sub"]):
+        with pytest.raises(IsADirectoryError):
+            filesystem.mv(source, f"{directory}/c/")
+    for source in (f"{a}/none", f"{a}/none*", [f"{a}/one", f"{a}/none"]):
+        with pytest.raises(FileNotFoundError):
+            filesystem.mv(source, f"{directory}/c/")
+    assert objects(filesystem, directory) == before
+    assert names(filesystem, directory) == ["a", "b"]
+
+
+@pytest.mark.parametrize("source", ["a/*", "a/"])
+def test_move_leaves_what_another_writer_adds_meanwhile(
+    filesystem, store, directory, monkeypatch, source
+):
+    first = filled(filesystem, directory)
+    filesystem.makedirs(f"{directory}/b")
+
+    def late(path, *arguments, ls=filesystem.ls, **options):
+        found = ls(path, *arguments, **options)
+        if path.rstrip("/") == f"{directory}/a":
+            store.put(f"{directory}/a/late", b"another writer's")
+        return found
+
+    # It is sealed after the names were looked up.
+    monkeypatch.setattr(filesystem, "ls", late)
+    filesystem.mv(f"{directory}/{source}", f"{directory}/b", recursive=True)
+    monkeypatch.undo()
+    assert objects(filesystem, f"{directory}/b") == first
+    assert filesystem.cat(f"{directory}/a/late") == b"another writer's"
 
 
 def test_errors_are_the_ones_of_files(filesystem, directory, tmp_path):

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Observer", "connect"]
 
+CALL_SECONDS = 10.0
+"""How long a call may take without a `timeout`: what the native half takes then."""
+
 Observer = Callable[[str, int, float, float, BaseException | None], None]
 """Is called after every call for data with its kind (`read`, `write`, `create`, `seal`, `lookup`,
 `delete`), its bytes, when it began (`time.monotonic`), how long it took in seconds, and its error.
@@ -73,17 +76,23 @@ def connect(
     limit = arguments.some_millis("timeout", timeout)
     spans.export(otlp)
     native = _sanderling.Client(place.address, limit, place.shown())
-    return Store(native, place.address, observer)
+    call_seconds = CALL_SECONDS if limit is None else limit / 1000
+    return Store(native, place.address, observer, call_seconds)
 
 
 class Connection:
     """What a store is built on."""
 
     def __init__(
-        self, native: _sanderling.Client, address: str, observer: Observer | None = None
+        self,
+        native: _sanderling.Client,
+        address: str,
+        observer: Observer | None = None,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._native: _sanderling.Client | None = native
         self._observer = observer
+        self._call_seconds = call_seconds
         self.address = address
 
     def __enter__(self) -> Self:

@@ -86,6 +86,9 @@ class NotEmpty(SanderlingError, OSError):
 class BadRequest(SanderlingError, ValueError):
     """The request is wrong: its path, range, storage class or values. `kind` has the exact name."""
 
+    kind = "BadRequest"
+    recovery = Recovery.FIX
+
 
 class Full(SanderlingError, OSError):
     """No node has room beside the reserve, or the job has used its quota up."""

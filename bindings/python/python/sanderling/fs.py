@@ -31,10 +31,11 @@ except ModuleNotFoundError as error:
     raise missing(__name__, "fsspec", error) from None
 
 from sanderling import _sanderling
-from sanderling.errors import Exists, IsADirectory, NotADirectory
+from sanderling.errors import Exists, NotADirectory
 from sanderling.metadata import CONTAINERS, Stat
 from sanderling.files import READ_BUFFER_BYTES, ObjectWriter, abort_dropped, as_text
 from sanderling.fs_coroutines import Coroutines
+from sanderling.fs_moves import move
 from sanderling.fs_transaction import StoreTransaction
 from sanderling.connection import connect
 from sanderling.credentials import resolve
@@ -310,21 +311,15 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         path2: Any,
         recursive: bool = False,
         maxdepth: int | None = None,
-        **options: Any,
+        **_: Any,
     ) -> None:
-        """Renames, at once and without moving a byte, whatever one rename can move."""
-        if isinstance(path1, str) and isinstance(path2, str) and maxdepth is None:
-            if not _is_pattern(path1):
-                source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-                if not path1.endswith("/") and (path2.endswith("/") or self.isdir(target)):
-                    target = f"{target.rstrip('/')}/{source.rpartition('/')[2]}"
-                if self.isdir(source) and not recursive:
-                    raise IsADirectory(f"{source} is a directory: move it with recursive=True")
-                if not self.isdir(target):
-                    self.store.mkdir(self._parent(target), parents=True)
-                    self.mv_file(source, target)
-                    return
-        super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+        """Renames objects: each at once, without moving a byte, also in a transaction.
+
+        A directory is renamed as a whole if its target does not exist; else its entries are, and it
+        is deleted if it is empty then. With `maxdepth` only files move. Raises `BadRequest`, and
+        moves nothing, if a target is in a source, or if two objects would get one name.
+        """
+        move(self, path1, path2, recursive, maxdepth)
 
     def mv_file(self, path1: str, path2: str, **_: Any) -> None:
         """Renames one object in one step, in place of what had the name."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from fsspec.asyn import AsyncFileSystem
 
 from sanderling import aio
-from sanderling.errors import NotADirectory, NotFound
+from sanderling.errors import Closed, NotADirectory, NotFound
 
 if TYPE_CHECKING:
     from sanderling.aio import AsyncStore
@@ -192,13 +192,18 @@ class Coroutines(AsyncFileSystem):
 class AsyncFile:
     """An open object whose calls are awaited. `async with` closes it; an exception gives up what
     was written.
+
+    A call that is cancelled ends in its thread nevertheless, so the position is not known any more:
+    later calls raise `Closed`, and `close` discards what was written before it does.
     """
 
     def __init__(self, file: Any) -> None:
         self.file = file
+        self._was_given_up = False
 
     def tell(self) -> int:
         """Returns the position in bytes."""
+        self._check()
         position: int = self.file.tell()
         return position
 
@@ -209,32 +214,55 @@ class AsyncFile:
 
     async def read(self, length: int = -1) -> bytes:
         """Reads so many bytes, or all that are left."""
-        data: bytes = await _away(self.file.read, length)
+        data: bytes = await self._call(self.file.read, length)
         return data
 
     async def write(self, data: Any) -> int:
         """Writes anything with a contiguous buffer."""
-        count: int = await _away(self.file.write, data)
+        count: int = await self._call(self.file.write, data)
         return count
 
     async def seek(self, offset: int, whence: int = 0) -> int:
         """Goes to another position of a file opened for reading."""
-        position: int = await _away(self.file.seek, offset, whence)
+        position: int = await self._call(self.file.seek, offset, whence)
         return position
 
     async def flush(self, force: bool = False) -> None:
         """Sends what is buffered. In the modes xb and ab others can read it when this returns."""
-        await _away(self.file.flush)
+        await self._call(self.file.flush)
 
     async def close(self) -> None:
         """Closes the file; what was written is sealed."""
-        await _away(self.file.close)
+        await self.__aexit__(None, None, None)
 
     async def __aenter__(self) -> AsyncFile:
         return self
 
     async def __aexit__(self, kind: Any, *rest: Any) -> None:
-        await _away(self.file.__exit__, kind, *rest)
+        if not self._was_given_up:
+            await self._call(self.file.__exit__, kind, *rest)
+            return
+        is_written = self.file.writable()
+        await _away(self.file.__exit__, asyncio.CancelledError, None, None)
+        if is_written and kind is None:
+            self._check()
+
+    async def _call(
+        self,
+        call: Callable[Arguments, Result],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        self._check()
+        try:
+            return await _away(call, *arguments, **named)
+        except asyncio.CancelledError:
+            self._was_given_up = True
+            raise
+
+    def _check(self) -> None:
+        if self._was_given_up:
+            raise Closed("the file was given up, because a call of it was cancelled: open it again")
 
 
 def _let_go(made: asyncio.Future[AsyncStore] | None) -> None:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec.transaction import Transaction
 
-from sanderling.errors import Changed, Exists, IsADirectory, NotFound
+from sanderling.errors import (
+    Changed,
+    Exists,
+    IsADirectory,
+    NotFound,
+    Recovery,
+    SanderlingError,
+)
 
 if TYPE_CHECKING:
     from sanderling.files import ObjectWriter
@@ -23,6 +30,10 @@ HIDDEN_SECONDS = 24 * 3600.0
 """The time to live of a file that waits for the commit, from its creation on: what a program leaves
 that is killed in its commit is deleted by then. A transaction may last as long."""
 
+GIVEN_UP_SECONDS = 1.0
+"""The time to live of a file of a transaction that failed: what waits for the store of a durable
+directory cannot be deleted before it is there."""
+
 _COPY_BYTES = 8 << 20
 """Bytes in memory while an object is copied to be appended to."""
 
@@ -31,15 +42,17 @@ class StoreTransaction(Transaction):
     """Holds written files back until the end of the `with` block.
 
     They have no name and are not sealed before the commit: what a program that dies leaves behind
-    goes with its lease. The commit seals all of them under hidden names and checks their targets,
-    which can fail, and only then gives them their names, which is a change of the catalog each.
+    goes with its lease. The commit seals all of them under hidden names, checks their targets, and
+    waits until the stores of durable directories have the files, all of which can fail. Only then
+    it gives them their names, which is a change of the catalog each.
     """
 
     def complete(self, commit: bool = True) -> None:
         """Gives all files their names, or gives all of them up.
 
         None appears if one cannot be sealed or its target is a directory, exists and must not, or
-        is not as it was when it was copied to be appended to; that error is raised.
+        is not as it was when it was copied to be appended to, or if the store of a durable
+        directory does not have one within the time of a call; that error is raised.
         """
         waiting = list(self.files)
         self.files.clear()
@@ -97,7 +110,6 @@ def _copied(store: Store, path: str, file: ObjectWriter) -> tuple[int, int] | No
 
 
 def _publish(fs: SanderlingFileSystem, waiting: list[Any]) -> None:
-    store = fs.store
     try:
         for file in waiting:
             if file.is_wrapped and not file.closed:
@@ -106,23 +118,68 @@ def _publish(fs: SanderlingFileSystem, waiting: list[Any]) -> None:
             file.commit()
         # A file that its own `with` block gave up is no part of it.
         waiting = [file for file in waiting if file.stat is not None]
-        targets: set[str] = set()
-        for file in waiting:
-            _check(store, file, file.target in targets)
-            targets.add(file.target)
+        _check_all(fs.store, waiting)
+        if _wait_for_stores(fs, waiting):
+            # That took its time.
+            _check_all(fs.store, waiting)
     except BaseException:
         _give_up(fs, waiting)
         raise
-    for index, file in enumerate(waiting):
-        try:
-            if file.is_kept:
-                # Not after the rename: a committed file must not end if this program does.
-                store.set_ttl(file.name, None)
-            store.rename(file.name, file.target, replace=file.replaces)
-        except BaseException:
-            _give_up(fs, waiting[index:])
-            raise
-        fs.invalidate_cache(file.target)
+    renamed, replaced = _last_of_each_name(waiting)
+    try:
+        while renamed:
+            _rename(fs, renamed[0])
+            del renamed[0]
+    finally:
+        _give_up(fs, renamed + replaced)
+
+
+def _rename(fs: SanderlingFileSystem, file: Any) -> None:
+    if file.is_kept:
+        # Not after the rename: a committed file must not end if this program does.
+        fs.store.set_ttl(file.name, None)
+    fs.store.rename(file.name, file.target, replace=file.replaces)
+    fs.invalidate_cache(file.target)
+
+
+def _last_of_each_name(waiting: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Returns the files that get their names, and those that a later one of the name replaces.
+
+    These are not renamed before: in a durable directory, a file cannot be replaced before its store
+    has it.
+    """
+    last = {file.target: file for file in waiting}
+    renamed = [file for file in waiting if last[file.target] is file]
+    replaced = [file for file in waiting if last[file.target] is not file]
+    for file in replaced:
+        last[file.target].replaces &= file.replaces
+    return renamed, replaced
+
+
+def _wait_for_stores(fs: SanderlingFileSystem, waiting: list[Any]) -> bool:
+    """Waits until the stores of durable directories have all files, as a rename requires, and the
+    objects that they replace. Returns whether there are such directories.
+
+    Raises `TimeoutError` if the store does not have one of them within the time of a call.
+    """
+    store = fs.store
+    is_durable: dict[str, bool] = {}
+    for file in waiting:
+        parent = fs._parent(file.name)
+        if parent not in is_durable:
+            is_durable[parent] = store.durability(file.name) is not None
+        if is_durable[parent]:
+            store.wait_durable(file.name, timeout=store._call_seconds)
+            with contextlib.suppress(NotFound):
+                store.wait_durable(file.target, timeout=store._call_seconds)
+    return any(is_durable.values())
+
+
+def _check_all(store: Store, waiting: list[Any]) -> None:
+    targets: set[str] = set()
+    for file in waiting:
+        _check(store, file, file.target in targets)
+        targets.add(file.target)
 
 
 def _check(store: Store, file: Any, is_target_twice: bool) -> None:
@@ -141,10 +198,19 @@ def _check(store: Store, file: Any, is_target_twice: bool) -> None:
 
 
 def _give_up(fs: SanderlingFileSystem, waiting: list[Any]) -> None:
-    """Leaves nothing of the files; what cannot be deleted now has no name."""
+    """Leaves nothing of the files; what cannot be deleted now has no name, and goes soon."""
     for file in waiting:
         with contextlib.suppress(Exception):
             file.discard()
+    is_late = False
+    for file in waiting:
         with contextlib.suppress(Exception):
-            if file.stat is not None:
-                fs.store.delete(file.name)
+            if file.stat is None:
+                continue
+            fs.store.set_ttl(file.name, GIVEN_UP_SECONDS)
+            try:
+                # What waits for the same store would wait as long.
+                if not is_late:
+                    fs.store.delete(file.name)
+            except SanderlingError as error:
+                is_late = error.recovery == Recovery.RETRY_AFTER

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -141,7 +143,8 @@ class AsyncWriter:
     """Writes one object, which appears, or replaces an older one, when it is closed.
 
     Left by an exception in an `async with` block, dropped without `close`, or cancelled in a write,
-    it commits nothing.
+    it commits nothing. After a call that was cancelled, every further one but `abort` raises
+    `Closed`. If that call was `close` or `commit`, the object may be sealed nevertheless.
     """
 
     def __init__(
@@ -159,6 +162,7 @@ class AsyncWriter:
         self._autocommit = autocommit
         self._buffer = bytearray()
         self._is_open = True
+        self._was_given_up = False
         self._position = native.position
         self.name = path
         self.closed = False
@@ -204,10 +208,11 @@ class AsyncWriter:
         """Sends what is buffered. In the modes xb and ab others can read it when this returns."""
         self._check()
         await self._send(self._take())
-        await self._run("write", 0, self._native.flush)
+        await self._call("write", 0, self._native.flush)
 
     async def close(self) -> None:
         """Sends the rest and seals the object, unless it was opened with `autocommit=False`."""
+        self._check_not_given_up()
         if self.closed:
             return
         self.closed = True
@@ -221,8 +226,9 @@ class AsyncWriter:
 
     async def commit(self) -> None:
         """Seals the object. For writers opened with `autocommit=False`, after `close`."""
+        self._check_not_given_up()
         if self._is_open:
-            answer = await self._run("seal", 0, self._native.close)
+            answer = await self._call("seal", 0, self._native.close)
             self.stat, self._is_open = Stat.of(answer), False
 
     async def abort(self) -> None:
@@ -243,7 +249,7 @@ class AsyncWriter:
     async def _send(self, data: Any) -> None:
         if not len(data):
             return
-        await self._run("write", len(data), self._native.write, data)
+        await self._call("write", len(data), self._native.write, data)
         if self._progress is not None:
             self._sent_bytes += len(data)
             try:
@@ -252,6 +258,41 @@ class AsyncWriter:
                 await self.abort()
                 raise
 
+    async def _call(
+        self,
+        kind: str,
+        size: int,
+        call: Callable[Arguments, Result],
+        /,
+        *given: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
+        """Makes a call of the native writer, and gives the file up if it is cancelled.
+
+        The call may have ended before that: then the writer has its bytes, and a caller that
+        repeated it would write them twice.
+        """
+        try:
+            return await self._run(kind, size, call, *given, **named)
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        self._was_given_up, self.closed, self._is_open = True, True, False
+        self._buffer.clear()
+        # It begins here, and no task awaits its end. If the store is closed, the lease ends.
+        with contextlib.suppress(RuntimeError):
+            self._native.abort()
+
     def _check(self) -> None:
+        self._check_not_given_up()
         if self.closed or not self._is_open:
             raise Closed("the file is closed")
+
+    def _check_not_given_up(self) -> None:
+        if self._was_given_up:
+            raise Closed(
+                f"{self.name} was given up, because a call of its writer was cancelled: open it"
+                " again, and write the whole"
+            )
