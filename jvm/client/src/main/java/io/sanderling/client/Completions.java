@@ -1,16 +1,16 @@
 package io.sanderling.client;
 
 import java.io.IOException;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 
 /** Completes the futures of calls that no thread waits for, on one thread of its own. */
 final class Completions {
-    private static final Map<Long, CompletableFuture<Object[]>> WAITING =
-            new ConcurrentHashMap<>();
+    /** A fault that stays occupies no processor, and calls that meet it fail soon. */
+    private static final long PAUSE_MILLIS = 100;
+
+    private static final OpenCalls OPEN = new OpenCalls();
     private static final AtomicLong NEXT = new AtomicLong();
 
     static {
@@ -31,14 +31,13 @@ final class Completions {
     static <T> CompletableFuture<T> begin(Call call, Function<Object[], T> made) {
         long callId = NEXT.incrementAndGet();
         CompletableFuture<Object[]> answer = new CompletableFuture<>();
-        WAITING.put(callId, answer);
+        OPEN.add(callId, answer);
         CompletableFuture<T> future = new CompletableFuture<>();
         answer.whenComplete((parts, error) -> complete(future, parts, error, made));
         try {
             call.begin(callId);
         } catch (IOException error) {
-            WAITING.remove(callId);
-            answer.completeExceptionally(error);
+            OPEN.fail(callId, error);
         }
         return future;
     }
@@ -63,34 +62,12 @@ final class Completions {
     private static void completeAll() {
         while (true) {
             try {
-                Object[] answers = Native.answers();
-                long[] callIds = (long[]) answers[0];
-                for (int at = 0; at < callIds.length; at++) {
-                    complete(callIds[at], answers[at + 1]);
+                if (!OPEN.completeNext(Native::answers)) {
+                    Thread.sleep(PAUSE_MILLIS);
                 }
-            } catch (OutOfMemoryError error) {
-                // Which answers are gone is unknown: no future may wait for them for ever.
-                WAITING.keySet().forEach(callId -> fail(callId, error));
+            } catch (InterruptedException interrupted) {
+                // No call ends this thread: it is a daemon and ends with the process.
             }
-        }
-    }
-
-    private static void complete(long callId, Object answer) {
-        CompletableFuture<Object[]> waiting = WAITING.remove(callId);
-        if (waiting == null) {
-            return;
-        }
-        if (answer instanceof Object[]) {
-            waiting.complete((Object[]) answer);
-        } else {
-            waiting.completeExceptionally(Failure.thrown((byte[]) answer));
-        }
-    }
-
-    private static void fail(long callId, Throwable error) {
-        CompletableFuture<Object[]> waiting = WAITING.remove(callId);
-        if (waiting != null) {
-            waiting.completeExceptionally(error);
         }
     }
 }

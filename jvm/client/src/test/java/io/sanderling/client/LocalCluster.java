@@ -66,7 +66,8 @@ public final class LocalCluster implements AutoCloseable {
         return namenode;
     }
 
-    Path directory() {
+    /** Returns the directory of its files: keys of a secured cluster are in {@code keys}. */
+    public Path directory() {
         return directory;
     }
 

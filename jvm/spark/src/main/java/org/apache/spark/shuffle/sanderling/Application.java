@@ -19,11 +19,14 @@ final class Application {
     final String tlsName;
     /** A token for the application's subtree alone; empty where none is required. */
     final String token;
+    /** For how long the token holds, by the driver's clock, when the driver sends it. */
+    final long tokenMillis;
     /** The authorities whose certificates are believed, as PEM; empty without TLS. */
     final byte[] authorities;
 
     /** Makes an executor's message from the driver's settings. */
-    Application(Settings settings, String root, String token, byte[] authorities) {
+    Application(
+            Settings settings, String root, String token, long tokenMillis, byte[] authorities) {
         this.address = settings.address;
         this.root = root;
         this.timeoutMillis = settings.timeoutMillis;
@@ -31,6 +34,7 @@ final class Application {
         this.storageClass = settings.storageClass;
         this.tlsName = settings.tlsName;
         this.token = token;
+        this.tokenMillis = tokenMillis;
         this.authorities = authorities;
     }
 
@@ -43,6 +47,7 @@ final class Application {
         this.storageClass = text(message, "storageClass");
         this.tlsName = text(message, "tlsName");
         this.token = text(message, "token");
+        this.tokenMillis = Long.parseLong(text(message, "tokenMillis"));
         this.authorities = text(message, "authorities").getBytes(StandardCharsets.US_ASCII);
     }
 
@@ -56,6 +61,7 @@ final class Application {
         message.put("storageClass", storageClass);
         message.put("tlsName", tlsName);
         message.put("token", token);
+        message.put("tokenMillis", Long.toString(tokenMillis));
         message.put("authorities", new String(authorities, StandardCharsets.US_ASCII));
         return message;
     }

@@ -26,6 +26,9 @@ final class Driver implements AutoCloseable {
     /** Attempts of one application whose subtrees lie side by side. */
     private static final int ATTEMPTS_MAX = 100;
 
+    /** Life of an executor's token: a day, or as long as the driver's own holds. */
+    private static final long TOKEN_MILLIS = 24L * 60 * 60 * 1000;
+
     private final Settings settings;
     private final CannotStartException refusal;
     private final SanderlingClient client;
@@ -126,11 +129,11 @@ final class Driver implements AutoCloseable {
 
     /** Returns the executors' message: it has a token for the application's subtree alone. */
     Application application() throws IOException {
-        boolean isSecured = settings.options.hasToken();
-        String token = isSecured ? job.token("read", "write") : "";
+        String token = settings.options.hasToken() ? token() : "";
+        long tokenMillis = Renewal.millisLeft(token, System.currentTimeMillis());
         byte[] authorities =
                 settings.caFile.isEmpty() ? new byte[0] : Files.readAllBytes(file(settings.caFile));
-        return new Application(settings, job.path(), token, authorities);
+        return new Application(settings, job.path(), token, tokenMillis, authorities);
     }
 
     void makeDirectory(int shuffleId) {
@@ -188,6 +191,21 @@ final class Driver implements AutoCloseable {
         end();
         if (client != null) {
             client.close();
+        }
+    }
+
+    /**
+     * Returns a token for the application's subtree. When the driver's own is in a file, a new
+     * connection requests it: that shows the file's present token, and older connections show one
+     * that may end sooner, as the executor's then would.
+     */
+    private String token() throws IOException {
+        if (settings.options.tokenFile().isEmpty()) {
+            return job.token("read", "write");
+        }
+        try (SanderlingClient now =
+                SanderlingClient.connect(settings.address, settings.options)) {
+            return now.token(job.path(), TOKEN_MILLIS, "job " + job.id(), "read", "write");
         }
     }
 

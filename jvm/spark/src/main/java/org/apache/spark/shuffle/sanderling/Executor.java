@@ -14,26 +14,24 @@ import scala.reflect.ClassTag$;
 
 /** Is the executor's half of the manager: connects to the cluster that the driver names. */
 final class Executor implements AutoCloseable {
-    /** Tokens hold a day, or as long as the driver's own. */
-    private static final long RENEWAL_MINUTES = 60;
-
+    private final SparkConf conf;
+    private final Credentials credentials;
     private final Store store;
-    private ScheduledExecutorService renewal;
+    /** Null without a token. */
+    private final ScheduledExecutorService renewal;
+    /** When the token ends, by {@link System#nanoTime()}. */
+    private long tokenEnd;
 
     Executor(SparkConf conf) throws IOException {
         Application application = application(conf);
-        Credentials credentials = new Credentials(application);
+        this.conf = conf;
+        this.credentials = new Credentials(application);
         this.store = Store.connect(application, credentials);
         store.show();
-        if (credentials.hasToken()) {
-            renewal = Executors.newSingleThreadScheduledExecutor(work -> {
-                Thread thread = new Thread(work, "sanderling-token");
-                thread.setDaemon(true);
-                return thread;
-            });
-            renewal.scheduleWithFixedDelay(
-                    () -> renew(conf, credentials),
-                    RENEWAL_MINUTES, RENEWAL_MINUTES, TimeUnit.MINUTES);
+        this.renewal = credentials.hasToken() ? renewal() : null;
+        if (renewal != null) {
+            tokenEnd = end(application);
+            renewLater(Renewal.afterSuccess(application.tokenMillis));
         }
     }
 
@@ -58,12 +56,48 @@ final class Executor implements AutoCloseable {
         return new Application(call(conf, DriverEndpoint.LOCATE, Map.class));
     }
 
-    private static void renew(SparkConf conf, Credentials credentials) {
+    private static ScheduledExecutorService renewal() {
+        return Executors.newSingleThreadScheduledExecutor(work -> {
+            Thread thread = new Thread(work, "sanderling-token");
+            thread.setDaemon(true);
+            return thread;
+        });
+    }
+
+    private static long end(Application application) {
+        // Ten years are no end, and fit into a number of nanoseconds.
+        long millis = Math.min(application.tokenMillis, TimeUnit.DAYS.toMillis(3650));
+        return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
+    }
+
+    private long millisLeft() {
+        return Math.max(0, TimeUnit.NANOSECONDS.toMillis(tokenEnd - System.nanoTime()));
+    }
+
+    private void renewLater(long millis) {
+        renewal.schedule(this::renew, millis, TimeUnit.MILLISECONDS);
+    }
+
+    /** Renews the token, and in any case sees to it that the next renewal comes. */
+    private void renew() {
+        long next = Renewal.RETRY_MILLIS_MAX;
         try {
-            credentials.renew(application(conf));
-        } catch (IOException | RuntimeException error) {
-            Log.LOG.warn("the token was not renewed, which is tried again in an hour: {}",
-                    error.getMessage());
+            Application application = application(conf);
+            credentials.renew(application);
+            tokenEnd = end(application);
+            next = Renewal.afterSuccess(application.tokenMillis);
+        } catch (Exception error) {
+            // Spark's RPC throws checked exceptions that its Scala interface does not declare.
+            if (error instanceof InterruptedException) {
+                Thread.currentThread().interrupt();
+            }
+            next = Renewal.afterFailure(millisLeft());
+            Log.LOG.warn("the token, which ends in {} s, was not renewed; that is tried again in"
+                    + " {} s: {}", millisLeft() / 1000, next / 1000, String.valueOf(error));
+        } finally {
+            if (!renewal.isShutdown()) {
+                renewLater(next);
+            }
         }
     }
 

@@ -127,6 +127,18 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
         failAll(failed);
     }
 
+    /**
+     * Fails the task because of an output if bytes of a streamed one are the cause of an error that
+     * the task met in them: a codec or a serializer fails before the last byte is verified.
+     */
+    void verifyStreamed() throws IOException {
+        TaskContext context = TaskContext.get();
+        boolean isOver = isClosed || context != null && context.isInterrupted();
+        if (large != null && !isOver) {
+            large.drain();
+        }
+    }
+
     private void cut(List<MapFetch> maps, long bytesMax) throws IOException {
         long bytes = 0;
         Chunk chunk = null;
@@ -190,12 +202,9 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
         return next.failure == null && next.hasData() && next.corruptPartition(range) >= 0;
     }
 
-    private void finishMap() {
+    private void finishMap() throws IOException {
         map.close();
-        if (large != null) {
-            large.close();
-            large = null;
-        }
+        endLarge();
         map = null;
         if (chunkAt + 1 < chunks.size() && !chunks.get(chunkAt + 1).isReady()) {
             try {
@@ -207,7 +216,16 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
         }
     }
 
-    private Part part(int start, int end, long bytes) {
+    /** Verifies what the task did not read of a streamed range, and gives its memory back. */
+    private void endLarge() throws IOException {
+        if (large != null) {
+            large.drain();
+            large.close();
+            large = null;
+        }
+    }
+
+    private Part part(int start, int end, long bytes) throws IOException {
         // One, also for partitions that are read as one stream, as Spark counts them.
         metrics.incRemoteBlocksFetched(1);
         metrics.incRemoteBytesRead(bytes);
@@ -217,9 +235,7 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
         if (map.hasData()) {
             return new Part(block, map.input(range, start, end));
         }
-        if (large != null) {
-            large.close();
-        }
+        endLarge();
         large = new LargeInput(map, start, end, this);
         return new Part(block, large);
     }
@@ -240,9 +256,14 @@ final class Fetcher implements LargeInput.Waiting, AutoCloseable {
         }
         try {
             manager.report(lost);
-        } catch (RuntimeException error) {
+        } catch (Exception error) {
+            // Spark's RPC throws checked exceptions that its Scala interface does not declare. The
+            // exception below reports the one output, whatever became of the report of all.
+            if (error instanceof InterruptedException) {
+                Thread.currentThread().interrupt();
+            }
             Log.LOG.warn("the driver learns of one lost output alone, not of {}: {}", lost.count(),
-                    error.getMessage());
+                    String.valueOf(error));
         }
         String message = "output of map " + first.mapIndex + " of shuffle " + range.shuffleId
                 + " is lost: " + first.failure.getMessage();

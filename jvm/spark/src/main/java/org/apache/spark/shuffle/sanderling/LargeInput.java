@@ -8,7 +8,8 @@ import java.util.zip.CRC32;
 
 /**
  * Streams partitions that are too many bytes to hold at once: some are consumed while the next are
- * on their way. Each partition is held against its checksum when its last byte was read.
+ * on their way. Each partition is held against its checksum when its last byte was read. By then
+ * the task has its records, so a partition that is wrong is not read again: the output is lost.
  */
 final class LargeInput extends InputStream {
     /** Bytes of one read: enough for the store to be busy, few enough to hold two of them. */
@@ -25,6 +26,7 @@ final class LargeInput extends InputStream {
     private CompletableFuture<Buffer[]> ahead;
     private Buffer window;
     private PartitionInput input;
+    private boolean isFailed;
 
     LargeInput(MapFetch map, int start, int end, Waiting waiting) {
         this.map = map;
@@ -70,6 +72,24 @@ final class LargeInput extends InputStream {
         return now;
     }
 
+    /** Reads what is left, so that it is verified; does nothing after a failure of its own. */
+    void drain() throws IOException {
+        if (isFailed || at == end) {
+            return;
+        }
+        if (window == null) {
+            // Not begun, or closed by a serializer: the rest is fetched from here.
+            close();
+            input = null;
+            asked = at;
+        }
+        byte[] rest = new byte[64 << 10];
+        int count = 0;
+        while (count >= 0) {
+            count = read(rest, 0, rest.length);
+        }
+    }
+
     /** Gives the memory back, also of what is still on its way. */
     @Override
     public void close() {
@@ -95,6 +115,7 @@ final class LargeInput extends InputStream {
             window = waiting.join(ahead)[0];
         } catch (IOException error) {
             ahead = null;
+            isFailed = true;
             waiting.fail(map, error);
         }
         ahead = null;
@@ -112,8 +133,10 @@ final class LargeInput extends InputStream {
 
     private void verify() throws IOException {
         if ((int) checksum.getValue() != map.output.index.checksum(partition)) {
-            waiting.fail(map, new MapIndex.CorruptException(
-                    "partition " + partition + " does not match its checksum"));
+            isFailed = true;
+            waiting.fail(map, new MapIndex.CorruptException("partition " + partition
+                    + " does not match its checksum and is not read again, because the task has"
+                    + " taken records from it"));
         }
         checksum.reset();
         partition++;

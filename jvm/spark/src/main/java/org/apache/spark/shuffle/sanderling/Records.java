@@ -34,12 +34,16 @@ final class Records<K, C> extends AbstractIterator<Product2<K, C>> {
 
     @Override
     public boolean hasNext() {
-        while (current == null || !current.hasNext()) {
-            if (!nextPart()) {
-                return false;
+        try {
+            while (current == null || !current.hasNext()) {
+                if (!nextPart()) {
+                    return false;
+                }
             }
+            return true;
+        } catch (Exception error) {
+            throw failed(error);
         }
-        return true;
     }
 
     @Override
@@ -47,7 +51,21 @@ final class Records<K, C> extends AbstractIterator<Product2<K, C>> {
     public Product2<K, C> next() {
         hasNext();
         metrics.incRecordsRead(1);
-        return (Product2<K, C>) (Product2<?, ?>) current.next();
+        try {
+            return (Product2<K, C>) (Product2<?, ?>) current.next();
+        } catch (Exception error) {
+            throw failed(error);
+        }
+    }
+
+    /** Throws an error of a record, or if its bytes are wrong, one that makes Spark rerun a map. */
+    private RuntimeException failed(Exception error) {
+        try {
+            fetcher.verifyStreamed();
+        } catch (IOException other) {
+            error.addSuppressed(other);
+        }
+        throw Sneaky.throwing(error);
     }
 
     private boolean nextPart() {

@@ -1,12 +1,16 @@
 package org.apache.spark.shuffle.sanderling;
 
+import io.sanderling.client.Buffer;
 import io.sanderling.client.ClientOptions;
 import io.sanderling.client.NotFoundException;
 import io.sanderling.client.ObjectStat;
+import io.sanderling.client.PutOptions;
 import io.sanderling.client.SanderlingClient;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -40,6 +44,8 @@ public final class Checks {
             manyPartitions(spark);
             longPartitions(spark);
             nothing(spark);
+            wrongByte(spark, client, 100);
+            wrongByte(spark, client, 1 << 20);
             loss(spark, client, arguments[1]);
         });
         SparkConf encrypted = conf(address)
@@ -122,18 +128,55 @@ public final class Checks {
     private static void longPartitions(JavaSparkContext spark) {
         JavaPairRDD<Integer, byte[]> pairs = spark.parallelize(numbers(40), 2)
                 .mapToPair(number -> new Tuple2<>(number % 2, bytes(number, 1 << 20)));
-        List<Integer> hashes = pairs.groupByKey(2)
-                .flatMap(group -> {
-                    List<Integer> all = new ArrayList<>();
-                    group._2().forEach(bytes -> all.add(Arrays.hashCode(bytes)));
-                    return all.iterator();
-                })
-                .collect();
-        List<Integer> wanted = new ArrayList<>();
-        for (int number : numbers(40)) {
-            wanted.add(Arrays.hashCode(bytes(number, 1 << 20)));
+        check(hashes(pairs.groupByKey(2)).equals(hashes(40, 1 << 20)), "long partitions");
+    }
+
+    /** A byte of an output is wrong: its map runs again, also if a codec meets the byte first. */
+    private static void wrongByte(JavaSparkContext spark, SanderlingClient client, int rowBytes)
+            throws Exception {
+        AtomicInteger maps = mapTasks(spark);
+        // Rows of 1 MiB make ranges of 10 MiB, which are streamed.
+        JavaPairRDD<Integer, Iterable<byte[]>> groups = spark.parallelize(numbers(20), 2)
+                .mapToPair(number -> new Tuple2<>(number % 2, bytes(number, rowBytes)))
+                .groupByKey(1);
+        check(hashes(groups).equals(hashes(20, rowBytes)), "rows before a byte was changed");
+        until("2 map tasks", () -> maps.get() >= 2);
+        maps.set(0);
+        String root = "/spark/" + spark.sc().applicationId();
+        int shuffleId = newest(client, root);
+        String path = outputs(client, root, shuffleId).get(0);
+        byte[] bytes;
+        try (Buffer all = client.get(path)) {
+            bytes = all.toArray();
         }
-        check(wanted.size() == hashes.size() && hashes.containsAll(wanted), "long partitions");
+        bytes[bytes.length / 2] ^= 1;
+        client.put(path, ByteBuffer.wrap(bytes), PutOptions.create().withReplace(true));
+        // What was kept open is the object that was replaced.
+        SanderlingShuffleManager.current().outputs().forget(shuffleId);
+        check(hashes(groups).equals(hashes(20, rowBytes)), "rows after a byte was changed");
+        until("a rerun", () -> maps.get() >= 1);
+        check(maps.get() == 1, maps.get() + " maps ran again for one with a wrong byte");
+    }
+
+    /** Returns the sorted hashes of rows that a shuffle gave. */
+    private static List<Integer> hashes(JavaPairRDD<Integer, Iterable<byte[]>> groups) {
+        List<Integer> hashes = new ArrayList<>(groups.flatMap(group -> {
+            List<Integer> all = new ArrayList<>();
+            group._2().forEach(bytes -> all.add(Arrays.hashCode(bytes)));
+            return all.iterator();
+        }).collect());
+        Collections.sort(hashes);
+        return hashes;
+    }
+
+    /** Returns the sorted hashes of so many rows as they were made. */
+    private static List<Integer> hashes(int rows, int rowBytes) {
+        List<Integer> hashes = new ArrayList<>();
+        for (int number : numbers(rows)) {
+            hashes.add(Arrays.hashCode(bytes(number, rowBytes)));
+        }
+        Collections.sort(hashes);
+        return hashes;
     }
 
     private static void nothing(JavaSparkContext spark) {
@@ -146,19 +189,8 @@ public final class Checks {
     /** A datanode dies without a notice: the lost maps run again, once and no other. */
     private static void loss(JavaSparkContext spark, SanderlingClient client, String process)
             throws Exception {
-        AtomicInteger maps = new AtomicInteger();
-        spark.sc().addSparkListener(new SparkListener() {
-            @Override
-            public void onTaskEnd(SparkListenerTaskEnd end) {
-                if (end.taskType().equals("ShuffleMapTask")) {
-                    maps.incrementAndGet();
-                }
-            }
-        });
-        // Outputs that are not small: those are kept whole where they were read.
-        JavaPairRDD<Integer, Iterable<byte[]>> groups = spark.parallelize(numbers(24_000), 24)
-                .mapToPair(number -> new Tuple2<>(number % 500, bytes(number, 100)))
-                .groupByKey(4);
+        AtomicInteger maps = mapTasks(spark);
+        JavaPairRDD<Integer, Iterable<byte[]>> groups = groups(spark, 24);
         check(groups.count() == 500, "keys before the loss");
         until("24 map tasks", () -> maps.get() >= 24);
         maps.set(0);
@@ -171,13 +203,52 @@ public final class Checks {
         System.out.println("ran again: " + lost + " of 24 maps");
     }
 
-    private static int lost(SanderlingClient client, String root) throws IOException {
+    /** Counts the tasks of maps that end from now on. */
+    static AtomicInteger mapTasks(JavaSparkContext spark) throws Exception {
+        // Ends of earlier tasks may still be on their way to listeners.
+        spark.sc().listenerBus().waitUntilEmpty();
+        AtomicInteger maps = new AtomicInteger();
+        spark.sc().addSparkListener(new SparkListener() {
+            @Override
+            public void onTaskEnd(SparkListenerTaskEnd end) {
+                if (end.taskType().equals("ShuffleMapTask")) {
+                    maps.incrementAndGet();
+                }
+            }
+        });
+        return maps;
+    }
+
+    /** Returns 500 groups, of outputs that are not small: those are kept where they were read. */
+    static JavaPairRDD<Integer, Iterable<byte[]>> groups(JavaSparkContext spark, int maps) {
+        return spark.parallelize(numbers(1_000 * maps), maps)
+                .mapToPair(number -> new Tuple2<>(number % 500, bytes(number, 100)))
+                .groupByKey(4);
+    }
+
+    /** Returns the number of the application's last shuffle. */
+    static int newest(SanderlingClient client, String root) throws IOException {
         int newest = -1;
         for (ObjectStat directory : client.list(root)) {
             newest = Math.max(newest, MapNames.shuffleOf(directory.name()));
         }
+        return newest;
+    }
+
+    /** Returns the paths of a shuffle's outputs. */
+    static List<String> outputs(SanderlingClient client, String root, int shuffleId)
+            throws IOException {
+        String directory = MapNames.directory(root, shuffleId);
+        List<String> paths = new ArrayList<>();
+        for (ObjectStat object : client.list(directory)) {
+            paths.add(directory + '/' + object.name());
+        }
+        return paths;
+    }
+
+    private static int lost(SanderlingClient client, String root) throws IOException {
         int lost = 0;
-        for (ObjectStat object : client.list(MapNames.directory(root, newest))) {
+        for (ObjectStat object : client.list(MapNames.directory(root, newest(client, root)))) {
             lost += object.lostBytes() > 0 ? 1 : 0;
         }
         return lost;
@@ -198,7 +269,7 @@ public final class Checks {
         return numbers;
     }
 
-    private static void until(String what, BooleanSupplier condition)
+    static void until(String what, BooleanSupplier condition)
             throws InterruptedException {
         long deadline = System.nanoTime() + 120_000_000_000L;
         while (!condition.getAsBoolean()) {
@@ -207,7 +278,7 @@ public final class Checks {
         }
     }
 
-    private static void check(boolean holds, String what) {
+    static void check(boolean holds, String what) {
         if (!holds) {
             throw new AssertionError(what);
         }

@@ -4,7 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.sanderling.client.LocalCluster;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -16,7 +18,10 @@ import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
 
-/** Runs {@link Checks} on the one jar and each line of Spark that is given, on a real cluster. */
+/**
+ * Runs {@link Checks} and {@link ExecutorChecks} on the one jar and each line of Spark that is
+ * given, on real clusters.
+ */
 final class ShuffleTest {
     /** Bounds a run: generous, because a machine may be slow and loaded. */
     private static final long DEADLINE_SECONDS = 600;
@@ -36,6 +41,8 @@ final class ShuffleTest {
             String[] parts = line.split("=", 2);
             if (parts.length == 2) {
                 tests.add(DynamicTest.dynamicTest(parts[0], () -> check(parts[0], parts[1])));
+                tests.add(DynamicTest.dynamicTest(parts[0] + " with a token and an executor",
+                        () -> checkExecutors(parts[0], parts[1])));
             }
         }
         if (tests.isEmpty()) {
@@ -46,21 +53,60 @@ final class ShuffleTest {
     }
 
     private static void check(String line, String jars) throws Exception {
-        Path log = Paths.get("target", "checks-" + line + ".log");
         try (LocalCluster cluster = LocalCluster.start(3, "--dram", "256MiB")) {
             List<String> command = command(jars);
             command.addAll(Arrays.asList(Checks.class.getName(), cluster.namenode(),
                     String.valueOf(cluster.process("datanode-0"))));
-            Process run = new ProcessBuilder(command)
-                    .redirectErrorStream(true).redirectOutput(log.toFile()).start();
-            boolean ended = run.waitFor(DEADLINE_SECONDS, TimeUnit.SECONDS);
-            run.destroyForcibly();
-            String said = new String(Files.readAllBytes(log), StandardCharsets.UTF_8);
-            String end = said.substring(Math.max(0, said.length() - 4000));
-            assertTrue(ended, "no end within " + DEADLINE_SECONDS + " s: " + end);
-            assertEquals(0, run.exitValue(), end);
-            assertTrue(said.contains("CHECKED"), end);
+            run(new ProcessBuilder(command), Paths.get("target", "checks-" + line + ".log"));
         }
+    }
+
+    private static void checkExecutors(String line, String jars) throws Exception {
+        try (LocalCluster cluster = LocalCluster.start(2, "--secure", "--dram", "256MiB")) {
+            List<String> command = command(jars);
+            command.addAll(Arrays.asList(ExecutorChecks.class.getName(), cluster.namenode(),
+                    cluster.directory().resolve("keys").toString(), own()));
+            ProcessBuilder run = new ProcessBuilder(command);
+            run.environment().put("SPARK_HOME", home(line, jars).toString());
+            run.environment().put("SPARK_SCALA_VERSION", scalaVersion(jars));
+            run.environment().put("SPARK_LOCAL_IP", "127.0.0.1");
+            run(run, Paths.get("target", "executor-checks-" + line + ".log"));
+        }
+    }
+
+    private static void run(ProcessBuilder command, Path log) throws Exception {
+        Process run = command.redirectErrorStream(true).redirectOutput(log.toFile()).start();
+        boolean ended = run.waitFor(DEADLINE_SECONDS, TimeUnit.SECONDS);
+        run.destroyForcibly();
+        String said = new String(Files.readAllBytes(log), StandardCharsets.UTF_8);
+        String end = said.substring(Math.max(0, said.length() - 4000));
+        assertTrue(ended, "no end within " + DEADLINE_SECONDS + " s: " + end);
+        assertEquals(0, run.exitValue(), end);
+        assertTrue(said.contains("CHECKED"), end);
+    }
+
+    /** Makes a directory from which Spark starts executors; what they print stays there. */
+    private static Path home(String line, String jars) throws IOException {
+        Path home = Paths.get("target", "spark-home-" + line).toAbsolutePath();
+        Files.createDirectories(home);
+        Files.deleteIfExists(home.resolve("jars"));
+        Files.createSymbolicLink(home.resolve("jars"), Paths.get(jars).toAbsolutePath());
+        return home;
+    }
+
+    /** Returns the version of Scala that the jars are for, such as 2.13. */
+    private static String scalaVersion(String jars) throws IOException {
+        String prefix = "spark-core_";
+        try (DirectoryStream<Path> all = Files.newDirectoryStream(Paths.get(jars), prefix + "*")) {
+            String name = all.iterator().next().getFileName().toString();
+            return name.substring(prefix.length(), name.indexOf('-', prefix.length()));
+        }
+    }
+
+    /** Returns the class path of Sanderling's jar and these tests. */
+    private static String own() {
+        Path jar = Paths.get(System.getProperty("sanderling.spark.jar")).toAbsolutePath();
+        return jar + ":" + Paths.get("target", "test-classes").toAbsolutePath();
     }
 
     private static List<String> command(String jars) {
@@ -72,9 +118,7 @@ final class ShuffleTest {
                 command.add("--add-opens=" + opened + "=ALL-UNNAMED");
             }
         }
-        String jar = System.getProperty("sanderling.spark.jar");
-        command.addAll(Arrays.asList(
-                "-cp", String.join(":", jar, "target/test-classes", jars + "/*")));
+        command.addAll(Arrays.asList("-cp", own() + ":" + jars + "/*"));
         return command;
     }
 }
