@@ -6,6 +6,8 @@ Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SAN
 the one in .venv, else the one that cargo built.
 """
 
+import base64
+import hashlib
 import json
 import socket
 import subprocess
@@ -15,13 +17,17 @@ import unittest
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as xml
+import zlib
+from collections.abc import Iterator
+from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ResponseStreamingError
 from cluster import SOON_SECONDS, until
-from gateway_fleet import KEY, Fleet, some_bytes
+from gateway_fleet import KEY, SIGNED_CHUNKS, UNSIGNED_CHUNKS, Fleet, Signer, exchanged, some_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -202,6 +208,8 @@ class Faults(unittest.TestCase):
             gone.sendall(self.signed(fleet, "put_object", "k", 8 * MIB) + bytes(4 * MIB))
         with self.connect(fleet) as gone:
             gone.sendall(self.signed(fleet, "put_object", "new", 8 * MIB) + bytes(4 * MIB))
+        with self.connect(fleet) as gone:
+            gone.sendall(self.signed(fleet, "put_object", "p/q/k", 8 * MIB) + bytes(4 * MIB))
         # More of them than there are connections: no other client would be served if they stayed.
         # Each sends a request at once: a connection without one would make room for the next.
         slow: list[socket.socket] = []
@@ -224,6 +232,98 @@ class Faults(unittest.TestCase):
             fsck = json.loads(fleet.cli("fsck", "--json"))
             return int(fsck["bytes"]) == len(old)
         until("what was given up is gone", is_free)
+        # No prefix stays without a key, nor a directory with a name that a key may have.
+        listed: dict[str, Any] = {"Bucket": "faults", "Delimiter": "/"}
+        until("no prefix is listed",
+              lambda: "CommonPrefixes" not in patient.list_objects_v2(**listed))
+        patient.put_object(Bucket="faults", Key="p", Body=b"a key")
+
+    def peak(self, fleet: Fleet, name: str) -> int:
+        """Returns the most bytes of memory that a server has had so far."""
+        status = Path(f"/proc/{fleet.processes[name].pid}/status").read_text()
+        lines = dict(line.split(":", 1) for line in status.splitlines())
+        return int(lines["VmHWM"].split()[0]) << 10
+
+    def chunked(self, signer: Signer, target: tuple[str, str, str], pieces: Iterator[bytes],
+                length: int, announced: int, trailer: bytes) -> Iterator[bytes]:
+        """Returns a request whose body is one chunk without a signature."""
+        line, end = f"{length:x}\r\n".encode(), b"\r\n0\r\n" + trailer + b"\r\n\r\n"
+        head = signer.head(*target, UNSIGNED_CHUNKS, {
+            "content-encoding": "aws-chunked", "x-amz-trailer": "x-amz-checksum-crc32",
+            "x-amz-decoded-content-length": str(announced),
+            "content-length": str(len(line) + length + len(end))})
+        return chain([head, line], pieces, [end])
+
+    def test_chunk_of_any_length_takes_little_memory(self) -> None:
+        # The memory of a datanode that the gateway maps would count as the gateway's.
+        fleet = self.fleet(datanodes=1, dram="384MiB", node_flags=("--local-socket", "none"))
+        self.s3.create_bucket(Bucket="faults")
+        self.s3.put_object(Bucket="faults", Key="small", Body=some_bytes(8 * MIB))
+        count, block = 256, some_bytes(MIB)
+
+        def blocks() -> Iterator[bytes]:
+            return (number.to_bytes(4, "big") + block[4:] for number in range(count))
+
+        checksum, digest = 0, hashlib.sha256()
+        for piece in blocks():
+            checksum = zlib.crc32(piece, checksum)
+            digest.update(piece)
+        trailer = b"x-amz-checksum-crc32:" + base64.b64encode(checksum.to_bytes(4, "big"))
+        before = self.peak(fleet, "gateway")
+        request = self.chunked(Signer(fleet.address), ("PUT", "/faults/long", ""),
+                               blocks(), count * MIB, count * MIB, trailer)
+        self.assertEqual(exchanged(fleet.address, request), (200, None))
+        self.assertLess(self.peak(fleet, "gateway") - before, 64 * MIB)
+        stored, stream = hashlib.sha256(), self.s3.get_object(Bucket="faults", Key="long")["Body"]
+        for piece in stream.iter_chunks(MIB):
+            stored.update(piece)
+        self.assertEqual(stored.digest(), digest.digest())
+
+    def test_xml_in_one_chunk_takes_little_memory(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        self.s3.create_bucket(Bucket="faults")
+        keys = fleet.directory / "keys.json"
+        keys.write_text(json.dumps({"keys": [
+            {"access_key": "reader", "secret_key": SECRET, "rights": "read"}]}))
+        keys.chmod(0o600)
+        address = str(fleet.start("keyed", "gateway", "s3", "--listen", "127.0.0.1:0", "--http",
+                                  "none", "--keys", str(keys))["address"])
+        client(f"http://{address}", "reader", SECRET).list_objects_v2(Bucket="faults")
+        before = self.peak(fleet, "keyed")
+        # Of the long one the gateway does not wait for the end: its answer may get lost.
+        too_long = (400, "MaxMessageLengthExceeded")
+        for count, announced, answers in [(12, 12 * MIB, [too_long]), (12, 10, [too_long]),
+                                          (256, 256 * MIB, [too_long, (0, None)]),
+                                          (256, 10, [too_long, (0, None)])]:
+            signer = Signer(address, "reader", SECRET)
+            request = self.chunked(signer, ("POST", "/faults", "delete="),
+                                   repeat(bytes(MIB), count), count * MIB, announced, b"")
+            self.assertIn(exchanged(address, request), answers, (count, announced))
+            self.assertLess(self.peak(fleet, "keyed") - before, 64 * MIB)
+
+    def test_signed_chunks_are_checked_and_have_a_bound(self) -> None:
+        fleet = self.fleet(datanodes=1)
+        self.s3.create_bucket(Bucket="faults")
+        data = some_bytes(5 * MIB)
+
+        def head(signer: Signer, length: int) -> bytes:
+            return signer.head("PUT", "/faults/k", "", SIGNED_CHUNKS, {
+                "content-encoding": "aws-chunked", "content-length": str(length),
+                "x-amz-decoded-content-length": str(len(data))})
+
+        signer = Signer(fleet.address)
+        head(signer, 0)
+        body = signer.chunk(data) + signer.chunk(b"")
+        self.assertEqual(exchanged(fleet.address, [head(signer, len(body)), body]), (200, None))
+        got = self.s3.get_object(Bucket="faults", Key="k")["Body"].read()
+        self.assertEqual(got, data)
+        other = body.replace(data[-9:], b"nine byte", 1)
+        answer = exchanged(fleet.address, [head(signer, len(body)), other])
+        self.assertEqual(answer, (403, "SignatureDoesNotMatch"))
+        # All of it would have to be in memory before its signature is checked.
+        line = f"{16 * MIB + 1:x};chunk-signature={'0' * 64}\r\n".encode()
+        answer = exchanged(fleet.address, [head(signer, 17 * MIB), line])
+        self.assertEqual(answer, (400, "InvalidRequest"))
 
     def test_keys_bound_who_may_do_what(self) -> None:
         fleet = self.fleet(datanodes=1)

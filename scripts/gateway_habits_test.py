@@ -10,13 +10,22 @@ import http.client
 import re
 import unittest
 import urllib.parse
+import zlib
 from typing import Any
 
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from cluster import until
-from gateway_fleet import KEY, BucketTest, Fleet, some_bytes
+from gateway_fleet import (
+    KEY,
+    UNSIGNED_CHUNKS,
+    BucketTest,
+    Fleet,
+    Signer,
+    exchanged,
+    some_bytes,
+)
 from gateway_test import MIB, client, refusal
 
 EMOJI = "\N{GRINNING FACE}"
@@ -107,6 +116,47 @@ class Habits(BucketTest):
         answer = self.send("POST", "?delete", {"Content-MD5": wrong}, body)
         self.assertEqual((answer.status, answer.field("Code")), (400, "BadDigest"))
         self.assertEqual(self.keys(), ["kept"])
+
+    def put_chunks(self, data: bytes, announced: str, *behind: str,
+                   **before: str) -> tuple[int, str | None]:
+        """Puts bytes in chunks without signatures, with checksums before and behind them."""
+        body = f"{len(data):x}\r\n".encode() + data + b"\r\n0\r\n"
+        body += "".join(f"{line}\r\n" for line in [*behind, ""]).encode()
+        sums = {f"x-amz-checksum-{name}": text for name, text in before.items()}
+        head = Signer(self.fleet.address).head("PUT", f"/{self.bucket}/k", "", UNSIGNED_CHUNKS, {
+            "content-encoding": "aws-chunked", "content-length": str(len(body)),
+            "x-amz-decoded-content-length": str(len(data)), "x-amz-trailer": announced} | sums)
+        return exchanged(self.fleet.address, [head, body])
+
+    def test_checksums_behind_the_body_are_compared(self) -> None:
+        data, right = b"some bytes", (200, None)
+        crc = base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+        sha = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        wrong, bad, unknown = "AAAAAA==", (400, "BadDigest"), (400, "InvalidRequest")
+        for name in ["x-amz-checksum-crc32", "X-Amz-Checksum-Crc32", "X-AMZ-CHECKSUM-CRC32"]:
+            self.assertEqual(self.put_chunks(data, name, f"{name}:{crc}"), right, name)
+            self.assertEqual(self.put_chunks(b"other", name, f"{name}:{crc}"), bad, name)
+            self.assertEqual(self.put_chunks(data, name, f"{name}:{wrong}"), bad, name)
+            self.assertEqual(self.put_chunks(data, name), bad, name)
+        both = ["x-amz-checksum-crc32", "x-amz-checksum-sha256"]
+        for announced in [",".join(both), " , ".join(both)]:
+            for sums, answer in [((crc, sha), right), ((wrong, sha), bad), ((crc, wrong), bad)]:
+                lines = [f"{name}:{text}" for name, text in zip(both, sums, strict=True)]
+                self.assertEqual(self.put_chunks(data, announced, *lines), answer, sums)
+            self.assertEqual(self.put_chunks(data, announced, f"{both[0]}:{crc}"), bad)
+        name = both[0]
+        for before, behind, answer in [(crc, crc, right), (crc, wrong, bad), (wrong, crc, bad)]:
+            put = self.put_chunks(data, name, f"{name}:{behind}", crc32=before)
+            self.assertEqual(put, answer, (before, behind))
+        # Another trailer is no checksum, and a checksum that is none is compared with nothing.
+        self.assertEqual(self.put_chunks(data, "x-amz-meta-a", "x-amz-meta-a:b"), right)
+        other = "x-amz-checksum-md4"
+        self.assertEqual(self.put_chunks(data, other, f"{other}:{wrong}"), unknown)
+        both_names = f"{name},{other}"
+        answer = self.put_chunks(data, both_names, f"{name}:{crc}", f"{other}:{wrong}")
+        self.assertEqual(answer, unknown)
+        self.assertEqual(self.put_chunks(data, name, f"{name}:{crc}", md4=wrong), unknown)
+        self.assertEqual(self.s3.get_object(Bucket=self.bucket, Key="k")["Body"].read(), data)
 
     def test_xml_over_the_limit_is_told_so(self) -> None:
         body = b"<Delete>" + b" " * (9 * MIB) + b"</Delete>"

@@ -20,7 +20,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from gateway_fleet import KEY, BucketTest, Fleet, some_bytes
+from cluster import until
+from gateway_fleet import KEY, BucketTest, Fleet, Signer, some_bytes
 
 MIB = 1 << 20
 
@@ -269,6 +270,10 @@ class GatewayTest(BucketTest):
         self.assertEqual((got["Body"].read(), got["ContentType"]), (b"".join(bodies), "a/b"))
         across = self.get("big", Range=f"bytes={5 * MIB - 9}-{5 * MIB + 9}")
         self.assertEqual(across, b"".join(bodies)[5 * MIB - 9:5 * MIB + 10])
+        # With other metadata it is the same object still: an answer may get lost for longer.
+        self.s3.copy_object(Bucket=self.bucket, Key="big", MetadataDirective="REPLACE",
+                            CopySource={"Bucket": self.bucket, "Key": "big"}, Metadata={"a": "b"})
+        self.assertEqual(complete(MultipartUpload={"Parts": parts}, **upload)["ETag"], done["ETag"])
         self.assertNotIn("Uploads", self.s3.list_multipart_uploads(Bucket=self.bucket))
         late = refusal(self.s3.upload_part, PartNumber=1, Body=b"x", **upload)
         self.assertEqual(late, ("NoSuchUpload", 404))
@@ -380,11 +385,22 @@ class GatewayTest(BucketTest):
         large = refusal(self.put, key="k", body=bytes(3 * MIB), ChecksumCRC32="NhCmhg==")
         self.assertEqual(large, ("BadDigest", 400))
         self.assertEqual(self.keys(), [])
+        self.no_directory_stays("p/q/k", "BadDigest", bytes(3 * MIB), ChecksumCRC32="NhCmhg==")
+        self.no_directory_stays("p/q/k", "MetadataTooLarge", b"x", CacheControl="x" * 9000)
         for algorithm in ["CRC32", "SHA1", "SHA256"]:
             put = self.put("k", b"hello", ChecksumAlgorithm=algorithm)
             got = self.s3.get_object(Bucket=self.bucket, Key="k", ChecksumMode="ENABLED")
             name = f"Checksum{algorithm}"
             self.assertEqual((got["Body"].read(), got[name]), (b"hello", put[name]))
+
+    def no_directory_stays(self, key: str, code: str, body: bytes, **more: Any) -> None:
+        """Puts what is refused, under a key whose directories are not there yet."""
+        self.assertEqual(refusal(self.put, key=key, body=body, **more), (code, 400))
+        until("no prefix without a key is listed", lambda: "CommonPrefixes" not in
+              self.s3.list_objects_v2(Bucket=self.bucket, Delimiter="/"))
+        above = key.split("/")[0]
+        self.put(above, b"a key")
+        self.s3.delete_object(Bucket=self.bucket, Key=above)
 
     def test_presigned_urls_work_until_they_expire(self) -> None:
         where = {"Bucket": self.bucket, "Key": "k"}
@@ -398,6 +414,18 @@ class GatewayTest(BucketTest):
             urllib.request.urlopen(url.replace("/k?", "/other?"))
         self.assertEqual(changed.exception.code, 403)
         self.assertIn(b"SignatureDoesNotMatch", changed.exception.read())
+        # One that was signed a while ago, one that has expired, and one of a clock that is ahead.
+        path = f"/{self.bucket}/k"
+        with urllib.request.urlopen(
+                Signer(self.fleet.address, seconds_ago=60).url("GET", path, 3600)) as answer:
+            self.assertEqual(answer.read(), b"by url")
+        for seconds_ago, expires, code in [(3600, 60, b"AccessDenied"),
+                                           (-3600, 7200, b"RequestTimeTooSkewed")]:
+            url = Signer(self.fleet.address, seconds_ago=seconds_ago).url("GET", path, expires)
+            with self.assertRaises(urllib.error.HTTPError) as late:
+                urllib.request.urlopen(url)
+            self.assertEqual(late.exception.code, 403)
+            self.assertIn(code, late.exception.read())
         # What S3 has given up, or never allowed.
         for url, code in [
             (sign("get_object", where, ExpiresIn=604_801), b"AuthorizationQueryParametersError"),

@@ -12,7 +12,8 @@ use sanderling_protocol::{Instant, Path};
 use crate::cors::Rules;
 use crate::md5::Threads;
 use crate::metrics::GatewayMetrics;
-use crate::writing::ActiveWrites;
+use crate::upload_keys::UploadKeys;
+use crate::writing::{ActiveWrites, Cleanups};
 
 /// The region that everything is in: where a client names none.
 pub(crate) const REGION: &str = "us-east-1";
@@ -27,9 +28,11 @@ pub(crate) struct S3Api {
     pub(crate) root: Path,
     pub(crate) upload_ttl: Duration,
     pub(crate) writing: ActiveWrites,
+    pub(crate) cleanups: Cleanups,
     pub(crate) metrics: Arc<GatewayMetrics>,
     pub(crate) md5: Threads,
     pub(crate) cors: Rules,
+    pub(crate) upload_keys: UploadKeys,
 }
 
 /// Returns an instant as S3 has it.

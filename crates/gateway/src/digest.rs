@@ -1,27 +1,72 @@
 //! What bytes must be: checked while they come by.
 
 use bytes::Bytes;
+use hyper::HeaderMap;
 use s3s::checksum::ChecksumHasher;
 use s3s::dto::Checksum;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use crate::md5::{Md5, Threads};
+use crate::metadata::CHECKSUM;
+
+/// Fields of requests whose names begin as those of checksums do.
+const NO_SUMS: [&str; 3] = ["algorithm", "mode", "type"];
 
 /// The length and digests that a request gives for its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) content_md5: Option<String>,
     pub(crate) sums: Checksum,
-    /// What comes behind the body, and what of it is a checksum.
-    pub(crate) trailer: Option<(TrailingHeaders, String)>,
+    /// What comes behind the body.
+    pub(crate) trailer: Option<TrailingHeaders>,
+    /// The checksums that are announced, by the ends of their names.
+    pub(crate) announced: Announced,
     pub(crate) bytes: Option<u64>,
+}
+
+/// The checksums that headers announce: in a header, and behind the body. Which of them the gateway
+/// can compute is not looked at yet.
+#[derive(Debug, Default)]
+pub(crate) struct Announced {
+    before: Vec<String>,
+    behind: Vec<String>,
+}
+
+impl Announced {
+    /// Reads the headers of a request.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let before = headers.keys().filter_map(|name| name.as_str().strip_prefix(CHECKSUM));
+        let before = before.filter(|it| !NO_SUMS.contains(it)).map(str::to_owned).collect();
+        let trailers = headers.get_all("x-amz-trailer").iter();
+        let names = trailers.flat_map(|all| all.as_bytes().split(|byte| *byte == b','));
+        let names = names.map(|name| String::from_utf8_lossy(name.trim_ascii()).to_lowercase());
+        let behind = names.filter_map(|name| name.strip_prefix(CHECKSUM).map(str::to_owned));
+        Self { before, behind: behind.collect() }
+    }
+
+    /// Refuses a checksum that is none: nothing would be compared with it.
+    fn check(&self) -> S3Result<()> {
+        let mut all = self.before.iter().chain(&self.behind);
+        match all.find(|name| !ALGORITHMS.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) => {
+                let all = ALGORITHMS.join(", ");
+                let message = format!("{CHECKSUM}{name} is not supported: use one of {all}");
+                Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
+            }
+        }
+    }
+
+    fn is_behind(&self, algorithm: &str) -> bool {
+        self.behind.iter().any(|name| name == algorithm)
+    }
 }
 
 /// Takes the length and digests from an input of s3s.
 macro_rules! wanted_of {
     ($request:expr) => {{
-        let trailer = $request.headers.get("x-amz-trailer").and_then(|it| it.to_str().ok());
-        let trailer = $request.trailing_headers.clone().zip(trailer.map(str::to_owned));
+        let trailer = $request.trailing_headers.clone();
+        let announced = $crate::digest::Announced::of(&$request.headers);
         // Of a body in chunks there may be no other length.
         let decoded = $request.headers.get("x-amz-decoded-content-length");
         let decoded = decoded.and_then(|it| it.to_str().ok()?.parse::<i64>().ok());
@@ -37,6 +82,7 @@ macro_rules! wanted_of {
                 ..s3s::dto::Checksum::default()
             },
             trailer,
+            announced,
             bytes: input.content_length.or(decoded).and_then(|it| u64::try_from(it).ok()),
         }
     }};
@@ -90,10 +136,9 @@ impl Digests {
                 return Err(S3Error::with_message(S3ErrorCode::InvalidDigest, message));
             }
         }
-        let trailer = wanted.trailer.as_ref().map_or("", |(_, name)| name.as_str());
+        wanted.announced.check()?;
         let has = |algorithm: &str| {
-            let is_behind = trailer.strip_prefix("x-amz-checksum-") == Some(algorithm);
-            is_behind || sum_of(&wanted.sums, algorithm).is_some()
+            wanted.announced.is_behind(algorithm) || sum_of(&wanted.sums, algorithm).is_some()
         };
         let sums = ChecksumHasher {
             crc32: has("crc32").then(Default::default),
@@ -155,13 +200,14 @@ impl Digests {
         let sums = sums.finalize();
         for algorithm in ALGORITHMS {
             let Some(sum) = sum_of(&sums, algorithm) else { continue };
-            let behind = wanted.trailer.as_ref().and_then(|(headers, _)| {
-                let name = format!("x-amz-checksum-{algorithm}");
-                let read = headers.read(|it| it.get(&name).map(|it| it.as_bytes().to_vec()));
-                read.flatten()
-            });
-            let sent = sum_of(&wanted.sums, algorithm).map(|it| it.as_bytes().to_vec()).or(behind);
-            if sent.is_none_or(|sent| sent != sum.as_bytes()) {
+            let is_sent = |sent: &HeaderMap| {
+                let mut sent = sent.get_all(format!("{CHECKSUM}{algorithm}")).iter().peekable();
+                sent.peek().is_some() && sent.all(|it| it.as_bytes() == sum.as_bytes())
+            };
+            let is_right_behind = !wanted.announced.is_behind(algorithm)
+                || wanted.trailer.as_ref().and_then(|it| it.read(is_sent)).unwrap_or(false);
+            let is_right_before = sum_of(&wanted.sums, algorithm).is_none_or(|sent| sent == sum);
+            if !is_right_before || !is_right_behind {
                 return bad(algorithm);
             }
         }
@@ -171,6 +217,8 @@ impl Digests {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::HeaderValue;
+
     use super::*;
 
     async fn finish(wanted: Wanted, bytes: &'static [u8]) -> S3Result<Digested> {
@@ -199,6 +247,33 @@ mod tests {
         };
         finish(crc("NhCmhg=="), b"hello").await.unwrap();
         assert_eq!(code(finish(crc("NhCmhg=="), b"hallo").await), S3ErrorCode::BadDigest);
+    }
+
+    #[tokio::test]
+    async fn announced_checksums_are_there_and_are_supported() {
+        let announced = |headers: &[(&'static str, &'static str)]| {
+            let mut map = HeaderMap::new();
+            for (name, text) in headers {
+                map.append(*name, HeaderValue::from_static(text));
+            }
+            Wanted { announced: Announced::of(&map), ..Wanted::default() }
+        };
+        let trailer = |text| announced(&[("x-amz-trailer", text)]);
+        for text in ["x-amz-checksum-crc32", "X-Amz-Checksum-CRC32", "a , x-amz-Checksum-sha1,b"] {
+            assert_eq!(code(finish(trailer(text), b"hello").await), S3ErrorCode::BadDigest);
+        }
+        for text in ["x-amz-checksum-md4", "x-amz-checksum-crc32,X-Amz-Checksum-"] {
+            assert_eq!(code(finish(trailer(text), b"hello").await), S3ErrorCode::InvalidRequest);
+        }
+        finish(trailer("x-amz-meta-a"), b"hello").await.unwrap();
+        let header = announced(&[("x-amz-checksum-md4", "AAAA")]);
+        assert_eq!(code(finish(header, b"hello").await), S3ErrorCode::InvalidRequest);
+        let others = announced(&[
+            ("x-amz-checksum-algorithm", "CRC32"),
+            ("x-amz-checksum-type", "FULL_OBJECT"),
+            ("x-amz-checksum-mode", "ENABLED"),
+        ]);
+        finish(others, b"hello").await.unwrap();
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 
 mod answer;
 mod api;
+mod aws_chunks;
 mod bucket;
 mod conditions;
 mod copy;
@@ -44,8 +45,10 @@ mod store;
 mod tagging;
 mod target;
 mod token;
+mod unfinished_put;
 mod unsupported_headers;
 mod upload;
+mod upload_keys;
 mod uploads;
 mod writing;
 mod xml;

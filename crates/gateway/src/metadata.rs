@@ -175,9 +175,11 @@ pub(crate) fn upload_of(attributes: &Attributes) -> Option<&str> {
     attributes.get(UPLOAD)
 }
 
-/// Keeps the attributes of an object's bytes when the bytes stay and the others are replaced.
+/// Keeps the attributes of an object's bytes, and of what made them, when the bytes stay and the
+/// other attributes are replaced.
 pub(crate) fn keep_of_bytes(attributes: &mut Attributes, of: &Attributes) {
-    for (name, text) in of.iter().filter(|(name, _)| *name == PARTS || name.starts_with(CHECKSUM)) {
+    let is_kept = |name: &str| [PARTS, UPLOAD].contains(&name) || name.starts_with(CHECKSUM);
+    for (name, text) in of.iter().filter(|(name, _)| is_kept(name)) {
         attributes.set(name, text);
     }
 }
@@ -248,6 +250,23 @@ mod tests {
         metadata.insert("a".to_owned(), "x".repeat(USER_BYTES_MAX));
         let headers = Headers { metadata: Some(metadata), ..Headers::default() };
         assert_eq!(headers.attributes().unwrap_err().code(), &S3ErrorCode::MetadataTooLarge);
+    }
+
+    #[test]
+    fn bytes_that_stay_keep_their_checksums_and_the_upload_that_made_them() {
+        let of: Attributes = [
+            ("s3-parts", "1x5 5"),
+            ("s3-upload", "0123"),
+            ("x-amz-checksum-crc32", "AAAAAA== 5"),
+            ("x-amz-meta-a", "b"),
+        ]
+        .into_iter()
+        .collect();
+        let mut attributes = Attributes::none();
+        keep_of_bytes(&mut attributes, &of);
+        let names: Vec<&str> = attributes.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["s3-parts", "s3-upload", "x-amz-checksum-crc32"]);
+        assert_eq!(upload_of(&attributes), Some("0123"));
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub struct GatewayOptions {
     /// How long an upload in parts is kept that nothing is added to.
     pub upload_ttl: Duration,
     /// Most connections. Each may hold about eight blocks in memory: four on their way to
-    /// datanodes, one that fills, two read ahead, and what HTTP buffers.
+    /// datanodes, one that fills, two read ahead, and what HTTP buffers; beside them, one signed
+    /// chunk of a body, of 16 MiB at most.
     pub connections_max: usize,
     /// How long a client may send nothing, or take nothing, while it is its turn.
     pub idle_timeout: Duration,

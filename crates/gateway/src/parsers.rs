@@ -21,7 +21,7 @@ use crate::rewrite::Mending;
 use crate::server::s3_config;
 use crate::slow_client::{Lateness, Rest, SlowClientLimit};
 use crate::target::{AnyName, Domains};
-use crate::{name, percent, signing, tagging, token, unsupported_headers};
+use crate::{aws_chunks, name, percent, signing, tagging, token, unsupported_headers};
 
 /// Longest answer that is kept: there is no store behind it, so refusals are all that it has to
 /// hold.
@@ -80,9 +80,11 @@ impl Requests {
             let resource = request.uri().path().to_owned();
             let (rest, lateness) = (Rest::default(), Lateness::default());
             let metrics = Arc::clone(&self.metrics);
+            let is_chunked = aws_chunks::is_chunked(request.headers());
             let mut request = request.map(|body| {
                 let late = lateness.clone();
-                s3s::Body::http_body(SlowClientLimit::new(body, IDLE_TIMEOUT, rest, late, metrics))
+                let patient = SlowClientLimit::new(body, IDLE_TIMEOUT, rest, late, metrics);
+                aws_chunks::body(patient, is_chunked)
             });
             request.extensions_mut().insert(lateness);
             let answer = self.s3.call(request).await;

@@ -9,6 +9,7 @@ use sanderling_client::ClientError;
 use sanderling_protocol::Refusal;
 use sanderling_protocol::refusal::Recovery;
 
+use crate::aws_chunks::SIGNED_BYTES_MAX;
 use crate::slow_client::Lateness;
 
 /// Bytes are lost: the same request will never be answered.
@@ -37,6 +38,10 @@ pub(crate) fn body_error(text: &str, lateness: &Lateness) -> S3Error {
         custom("XAmzContentSHA256Mismatch", message)
     } else if text.contains("SignatureMismatch") {
         S3ErrorCode::SignatureDoesNotMatch.into()
+    } else if text.contains("SignedChunkTooLong") {
+        let message =
+            format!("a signed chunk has at most {SIGNED_BYTES_MAX} bytes: sign shorter ones");
+        S3Error::with_message(S3ErrorCode::InvalidRequest, message)
     } else {
         S3ErrorCode::IncompleteBody.into()
     }
@@ -130,6 +135,7 @@ mod tests {
     use sanderling_protocol::{JobId, Millis, ObjectId};
 
     use super::*;
+    use crate::aws_chunks::ChunkError;
 
     fn of(refusal: Refusal) -> (String, u16) {
         let error = refused(&ClientError::Refused(refusal), Missing::Key);
@@ -161,6 +167,16 @@ mod tests {
         assert_eq!(body_error(text, &lateness).code(), &S3ErrorCode::IncompleteBody);
         lateness.set_late();
         assert_eq!(body_error(text, &lateness).code(), &S3ErrorCode::RequestTimeout);
+    }
+
+    #[test]
+    fn error_of_a_long_chunk_is_recognized_by_its_text() {
+        let text = format!("AwsChunkedStreamError: Underlying: {}", ChunkError::TooLong);
+        let error = body_error(&text, &Lateness::default());
+        assert_eq!(error.code(), &S3ErrorCode::InvalidRequest);
+        let text = format!("AwsChunkedStreamError: Underlying: {}", ChunkError::Line);
+        let error = body_error(&text, &Lateness::default());
+        assert_eq!(error.code(), &S3ErrorCode::IncompleteBody);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::ClientError;
 use sanderling_protocol::message::{ObjectKind, ObjectStat};
+use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Path, Refusal};
 
 use crate::answer::message_of;
@@ -72,25 +73,33 @@ impl S3Api {
         Err(S3ErrorCode::SlowDown.into())
     }
 
-    /// Deletes directories from the deepest up to the bucket, as far as they are empty.
-    async fn prune(&self, bucket: &Path, deepest: Option<Path>) {
+    /// Deletes directories from the deepest up to the bucket, as far as they are empty. Returns
+    /// whether nothing is left to do: not while a writer keeps an empty one that this gateway has
+    /// no put in, or the namenode does not answer.
+    pub(crate) async fn prune(&self, bucket: &Path, deepest: Option<Path>) -> bool {
         let mut next = deepest;
         while let Some(directory) = next {
             if directory == *bucket || !bucket.contains(&directory) {
-                return;
+                return true;
             }
-            let Ok(stat) = self.client.stat(&directory).await else { return };
-            let is_needed = stat.entries > 0 || self.writing.is_in(&directory);
+            let stat = match self.client.stat(&directory).await {
+                Ok(stat) => stat,
+                Err(error) => return is_final(&error),
+            };
+            let is_needed = stat.entries > 0 || stat.kind != ObjectKind::Directory;
+            if is_needed || self.writing.leaves(&directory) {
+                return true;
+            }
             // Between the look and the deletion a key may come: then the directory stays, as does
             // what took its name.
-            if is_needed
-                || stat.kind != ObjectKind::Directory
-                || self.client.delete_object(&directory, stat.object, false).await.is_err()
-            {
-                return;
+            match self.client.delete_object(&directory, stat.object, false).await {
+                Ok(_) => {}
+                Err(ClientError::Refused(Refusal::NotEmpty { .. })) => return false,
+                Err(error) => return is_final(&error),
             }
             next = directory.parent();
         }
+        true
     }
 
     pub(crate) async fn remove_many(
@@ -149,6 +158,13 @@ impl S3Api {
         let is_removed = self.remove_key(&bucket, &path, &wanted).await?;
         Ok(if is_removed { path.parent() } else { None })
     }
+}
+
+/// Returns whether a directory need not be tried again: another request has removed it, another
+/// object has its name, or the gateway's token does not allow it.
+fn is_final(error: &ClientError) -> bool {
+    let refusal = error.refusal();
+    refusal.is_some_and(|refusal| !matches!(refusal.recovery(), Recovery::RetryAfter(_)))
 }
 
 /// What an object must be to be deleted.

@@ -76,7 +76,7 @@ impl S3Route for Mending {
         let mut body = request.input;
         let mut headers = request.headers;
         if has_xml {
-            let text = gathered(body, &Lateness::of(&request.extensions)).await?;
+            let text = gathered(body, &headers, &Lateness::of(&request.extensions)).await?;
             check_md5(&headers, &text)?;
             let text = mended(text)?;
             headers.insert(header::CONTENT_LENGTH, text.len().into());
@@ -164,19 +164,29 @@ fn mend_range(method: &Method, headers: &mut HeaderMap) {
 }
 
 /// Takes all of a body that is XML.
-async fn gathered(mut body: Body, lateness: &Lateness) -> S3Result<Bytes> {
+async fn gathered(mut body: Body, headers: &HeaderMap, lateness: &Lateness) -> S3Result<Bytes> {
     let mut all = Vec::new();
-    while let Some(piece) = body.next().await {
+    let mut is_long = is_announced_long(headers);
+    while !is_long && let Some(piece) = body.next().await {
         let piece = piece.map_err(|error| body_error(&error.to_string(), lateness))?;
-        if all.len() + piece.len() > XML_BYTES_MAX {
-            drop(all);
-            let leave = leave(body);
-            let _is_out_of_time = tokio::time::timeout(LEFT_WITHIN, leave).await;
-            return Err(too_long());
-        }
+        is_long = all.len() + piece.len() > XML_BYTES_MAX;
         all.extend_from_slice(&piece);
     }
-    Ok(all.into())
+    if !is_long {
+        return Ok(all.into());
+    }
+    drop(all);
+    let _is_out_of_time = tokio::time::timeout(LEFT_WITHIN, leave(body)).await;
+    Err(too_long())
+}
+
+/// Returns whether a request announces a longer body: as it is, or without the framing of its
+/// chunks.
+fn is_announced_long(headers: &HeaderMap) -> bool {
+    let names = ["content-length", "x-amz-decoded-content-length"];
+    let lengths = names.into_iter().filter_map(|name| headers.get(name)?.to_str().ok());
+    let mut lengths = lengths.filter_map(|text| text.parse::<u64>().ok());
+    lengths.any(|bytes| bytes > XML_BYTES_MAX as u64)
 }
 
 async fn leave(mut body: Body) {
@@ -223,6 +233,19 @@ mod tests {
         assert_eq!(of("/b/k?X-Amz-Signature=a&tagging=&X%2DAmz-Date=b"), "/b/k?tagging=");
         assert_eq!(of("/b/k?X-Amz-Signature=a"), "/b/k");
         assert_eq!(of("/b/k?prefix=X-Amz-Signature"), "/b/k?prefix=X-Amz-Signature");
+    }
+
+    #[test]
+    fn long_body_is_refused_by_what_it_announces() {
+        let of = |name: &'static str, bytes: usize| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, bytes.into());
+            is_announced_long(&headers)
+        };
+        for name in ["content-length", "x-amz-decoded-content-length"] {
+            assert!(of(name, XML_BYTES_MAX + 1) && !of(name, XML_BYTES_MAX), "{name}");
+        }
+        assert!(!is_announced_long(&HeaderMap::new()));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::Ids;
 use crate::api::{REGION, S3Api};
+use crate::aws_chunks;
 use crate::cors::{self, Rules};
 use crate::keys::AccessKeys;
 use crate::md5::Threads;
@@ -33,7 +34,8 @@ use crate::rewrite::{Mending, XML_BYTES_MAX};
 use crate::slow_client::{Lateness, Rest, SlowClientLimit};
 use crate::slow_copy::{self, CopyAnswer, CopyStart};
 use crate::target::{AnyName, Domains};
-use crate::writing::ActiveWrites;
+use crate::upload_keys::UploadKeys;
+use crate::writing::{ActiveWrites, Cleanups};
 
 /// Longest time between a request's head and its answer's: a body of terabytes, or a copy. That
 /// bytes come meanwhile is looked at apart. A terabyte a day is 93 Mbit/s.
@@ -83,6 +85,7 @@ pub struct GatewayServer {
     cluster: ClusterId,
     shutdown: CancellationToken,
     served: JoinSet<()>,
+    cleanups: Cleanups,
 }
 
 impl GatewayServer {
@@ -113,10 +116,13 @@ impl GatewayServer {
             root: options.root.clone(),
             upload_ttl: options.upload_ttl,
             writing: ActiveWrites::default(),
+            cleanups: Cleanups::default(),
             metrics: Arc::clone(&metrics),
             md5: Threads::start(cores.div_ceil(2)),
             cors: Rules::default(),
+            upload_keys: UploadKeys::default(),
         };
+        let cleanups = api.cleanups.clone();
         let expiries = options.expiries();
         let console = options.console.clone();
         let address = address_of(&listener)?;
@@ -133,7 +139,7 @@ impl GatewayServer {
             let pages = StatusPages { server: "gateway", console, health };
             served.spawn(serve_status(http, false, pages, metrics, shutdown.clone()));
         }
-        Ok(Self { address, http_address, cluster, shutdown, served })
+        Ok(Self { address, http_address, cluster, shutdown, served, cleanups })
     }
 
     /// Returns the address at which the gateway serves S3.
@@ -154,10 +160,12 @@ impl GatewayServer {
         self.cluster
     }
 
-    /// Stops taking requests, and returns when the answers that are under way have ended.
+    /// Stops taking requests, and returns when the answers that are under way have ended, and what
+    /// puts left that failed is removed or time is up.
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         while self.served.join_next().await.is_some() {}
+        let _is_out_of_time = tokio::time::timeout(END_WITHIN, self.cleanups.wait()).await;
     }
 }
 
@@ -258,10 +266,11 @@ impl HttpService {
         let metrics = Arc::clone(&self.metrics);
         let is_expecting = request.headers().contains_key(header::EXPECT);
         let has_body = !request.body().is_end_stream();
+        let is_chunked = aws_chunks::is_chunked(request.headers());
         let mut request = request.map(|body| {
             let (rest, late) = (rest.clone(), lateness.clone());
             let patient = SlowClientLimit::new(body, self.idle_timeout, rest, late, metrics);
-            s3s::Body::http_body(patient)
+            aws_chunks::body(patient, is_chunked)
         });
         request.extensions_mut().insert(lateness);
         let answer = if request.headers().contains_key(COPY_SOURCE) {

@@ -13,6 +13,7 @@ use crate::api::S3Api;
 use crate::digest::{ALGORITHMS, Digested, Digests, sum_of};
 use crate::refused::{Missing, body_error, refused};
 use crate::slow_client::Lateness;
+use crate::unfinished_put::UnfinishedPut;
 use crate::{etag, metadata};
 
 /// Times that a put in one block is tried again when its directory vanished under it, with the last
@@ -77,11 +78,37 @@ impl S3Api {
 
     /// Stores bytes that fit one block, at once.
     async fn store_block(&self, target: PutTarget, bytes: Bytes) -> S3Result<ObjectStat> {
+        let mut unfinished = None;
+        let stored = self.put_block(target, bytes, &mut unfinished).await;
+        if let Some(unfinished) = unfinished {
+            unfinished.end().await;
+        }
+        stored
+    }
+
+    /// Puts bytes that fit one block. A put that makes directories is unfinished until it succeeds.
+    async fn put_block(
+        &self,
+        target: PutTarget,
+        bytes: Bytes,
+        unfinished: &mut Option<UnfinishedPut>,
+    ) -> S3Result<ObjectStat> {
         let PutTarget { bucket, path, mut options, .. } = target;
         for _ in 0..AGAIN_MAX {
-            match self.client.put(&path, bytes.clone(), &options).await {
+            let stored = if options.parents {
+                let begin = || UnfinishedPut::begin(self, bucket.as_ref(), &path);
+                let put = unfinished.take().unwrap_or_else(begin);
+                let (put, stored) = put.put(bytes.clone(), &options).await?;
+                *unfinished = Some(put);
+                stored
+            } else {
+                self.client.put(&path, bytes.clone(), &options).await
+            };
+            match stored {
                 Ok(stat) => return Ok(stat),
-                Err(ClientError::Refused(Refusal::ObjectGone { .. })) => options.parents = true,
+                Err(ClientError::Refused(Refusal::ObjectGone { .. })) if bucket.is_some() => {
+                    options.parents = true;
+                }
                 Err(error) => self.make_way(bucket.as_ref(), &mut options, error).await?,
             }
         }
@@ -91,46 +118,36 @@ impl S3Api {
     /// Stores bytes block by block, as they come.
     async fn store_blocks(
         &self,
-        target: PutTarget,
+        mut target: PutTarget,
         first: Bytes,
-        mut rest: Bytes,
-        mut bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
-        mut digests: Digests,
+        rest: Bytes,
+        bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
+        digests: Digests,
     ) -> S3Result<Stored> {
-        let PutTarget { bucket, path, mut options, tag } = target;
-        options.expected_bytes = digests.bytes_wanted();
-        let _writing = self.writing.begin(&path);
-        let missing = if bucket.is_some() { Missing::Key } else { Missing::Upload };
-        let failed = |error: ClientError| refused(&error, missing);
-        // Dropped unclosed, because the client went away or its bytes are wrong, it gives the
-        // object up.
-        let mut writer = loop {
-            match self.client.create(&path, &options).await {
-                Ok(writer) => break writer,
-                Err(error) if options.parents => return Err(failed(error)),
-                Err(error) => self.make_way(bucket.as_ref(), &mut options, error).await?,
-            }
-        };
-        writer.write_bytes(first).await.map_err(failed)?;
+        target.options.expected_bytes = digests.bytes_wanted();
+        let mut put = self.create(&mut target).await?;
+        let stored = write_blocks(&mut put, target, (first, rest), bytes, digests).await;
+        put.end().await;
+        stored
+    }
+
+    /// Creates the object of a put, and missing directories if the bucket is there.
+    async fn create(&self, target: &mut PutTarget) -> S3Result<UnfinishedPut> {
+        let PutTarget { bucket, path, options, .. } = target;
+        let bucket = bucket.as_ref();
+        let mut put = UnfinishedPut::begin(self, bucket, path);
         loop {
-            let mut block = Vec::with_capacity(BLOCK_BYTES_MAX as usize);
-            let more = fill(&mut block, &mut bytes, Some(rest), &mut digests).await?;
-            let block = Bytes::from(block);
-            digests.update_block(block.clone()).await;
-            writer.write_bytes(block).await.map_err(failed)?;
-            match more {
-                Some(more) => rest = more,
-                None => break,
+            let created;
+            (put, created) = put.create(options).await?;
+            match created {
+                Ok(()) => return Ok(put),
+                Err(error) if options.parents => {
+                    put.end().await;
+                    return Err(refused(&error, missing(bucket)));
+                }
+                Err(error) => self.make_way(bucket, options, error).await?,
             }
         }
-        let digested = digests.finish().await?;
-        let tag = tag.unwrap_or_else(|| etag::of_digest(digested.md5));
-        keep(&mut options, &tag, &digested);
-        for (name, text) in options.attributes.iter() {
-            writer.set_attribute(name, text);
-        }
-        let stat = writer.close().await.map_err(|error| unstored(&error, missing))?;
-        Ok(Stored { stat, tag, digested })
     }
 
     /// Allows missing directories to be made, if the bucket is there.
@@ -151,6 +168,45 @@ impl S3Api {
             Some(_) => Err(refused(&error, Missing::Key)),
         }
     }
+}
+
+/// Returns what is missing when a put finds nothing under a path.
+const fn missing(bucket: Option<&Path>) -> Missing {
+    if bucket.is_some() { Missing::Key } else { Missing::Upload }
+}
+
+/// Writes an object that was created, and seals it.
+async fn write_blocks(
+    put: &mut UnfinishedPut,
+    target: PutTarget,
+    (first, mut rest): (Bytes, Bytes),
+    mut bytes: impl Stream<Item = S3Result<Bytes>> + Unpin,
+    mut digests: Digests,
+) -> S3Result<Stored> {
+    let PutTarget { bucket, mut options, tag, .. } = target;
+    let missing = missing(bucket.as_ref());
+    let failed = |error: ClientError| refused(&error, missing);
+    let writer = put.writer();
+    writer.write_bytes(first).await.map_err(failed)?;
+    loop {
+        let mut block = Vec::with_capacity(BLOCK_BYTES_MAX as usize);
+        let more = fill(&mut block, &mut bytes, Some(rest), &mut digests).await?;
+        let block = Bytes::from(block);
+        digests.update_block(block.clone()).await;
+        writer.write_bytes(block).await.map_err(failed)?;
+        match more {
+            Some(more) => rest = more,
+            None => break,
+        }
+    }
+    let digested = digests.finish().await?;
+    let tag = tag.unwrap_or_else(|| etag::of_digest(digested.md5));
+    keep(&mut options, &tag, &digested);
+    for (name, text) in options.attributes.iter() {
+        writer.set_attribute(name, text);
+    }
+    let stat = put.close().await.map_err(|error| unstored(&error, missing))?;
+    Ok(Stored { stat, tag, digested })
 }
 
 /// Returns the S3 error of an object whose end failed. Bytes that were lost on the way the client

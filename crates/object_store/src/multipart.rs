@@ -22,6 +22,9 @@ use crate::store::{SanderlingStore, put_result};
 /// How the names of the hidden directories of uploads begin.
 const UPLOAD: &str = ".upload-";
 
+/// How the names of parts begin.
+const PART: &str = "part-";
+
 /// The hidden object of an upload that has the attributes.
 const OPTIONS: &str = "options";
 
@@ -93,7 +96,9 @@ impl SanderlingStore {
         client.put(&path, Bytes::new(), &options).await.map(|_| ())
     }
 
-    /// Writes a part and returns its id.
+    /// Writes a part and returns its id, which is the name that this call alone writes to: whatever
+    /// another call stores for the same part, late or again, the id stands for these bytes. Parts
+    /// that no completion names are deleted with the upload.
     async fn write_part(
         &self,
         location: &Location,
@@ -102,9 +107,8 @@ impl SanderlingStore {
         data: PutPayload,
     ) -> Result<String> {
         let failed = |error| error::of_making(location, error);
-        let bytes = data.content_length();
         let client = self.client_for(location).await?;
-        let name = part_name(index);
+        let name = draw_part_name(index);
         let path = inside(directory, &name).map_err(failed)?;
         let kept = inside(directory, OPTIONS).map_err(failed)?;
         let kept = client.stat(&kept).await.map_err(|error| no_upload(location, error))?;
@@ -122,7 +126,7 @@ impl SanderlingStore {
             client.set_ttl(directory, Some(self.options().upload_ttl)),
         );
         written.and(kept).map_err(failed)?;
-        Ok(format!("{name}:{bytes}"))
+        Ok(name)
     }
 
     /// Makes one object of parts and removes the upload.
@@ -223,14 +227,30 @@ fn no_upload(location: &Location, error: ClientError) -> Error {
     }
 }
 
-fn part_name(index: usize) -> String {
-    format!("part-{index:06}")
+/// Draws a name for one write of a part.
+fn draw_part_name(index: usize) -> String {
+    format!("{PART}{index:06}-{:016x}", rand::random::<u64>())
+}
+
+/// Returns whether this is the name of a part, as [`draw_part_name`] makes it. Earlier versions
+/// named a part by its index alone.
+fn is_part_name(name: &str) -> bool {
+    let is_index = |it: &str| it.len() >= 6 && it.bytes().all(|byte| byte.is_ascii_digit());
+    let is_drawn = |it: &str| it.len() == 16 && it.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.strip_prefix(PART).is_some_and(|rest| match rest.split_once('-') {
+        Some((index, drawn)) => is_index(index) && is_drawn(drawn),
+        None => is_index(rest),
+    })
 }
 
 /// Returns the path of the part that an id names.
 fn part_path(directory: &Path, id: &str) -> Result<Path> {
     let bad = || error::bad(BadUpload::Part { id: id.to_owned() });
-    let name = id.split(':').next().filter(|name| name.starts_with("part-")).ok_or_else(bad)?;
+    // Earlier versions added the number of bytes.
+    let name = id.split_once(':').map_or(id, |(name, _)| name);
+    if !is_part_name(name) {
+        return Err(bad());
+    }
     directory.join(name).map_err(|_| bad())
 }
 
@@ -270,5 +290,29 @@ impl MultipartUpload for Upload {
 
     async fn abort(&mut self) -> Result<()> {
         self.store.abort_upload(&self.location, &self.directory).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_of_a_part_names_one_write_of_it() {
+        let directory: Path = "/.upload-0".parse().unwrap();
+        let (first, again) = (draw_part_name(3), draw_part_name(3));
+        assert_ne!(first, again);
+        assert!(first.starts_with("part-000003-"));
+        for id in [&first, &draw_part_name(12_345_678)] {
+            assert_eq!(part_path(&directory, id).unwrap(), directory.join(id).unwrap());
+        }
+        // Of an upload that an earlier version began.
+        let earlier = part_path(&directory, "part-000003:77").unwrap();
+        assert_eq!(earlier, directory.join("part-000003").unwrap());
+        let long = format!("{first}0");
+        for wrong in ["", "part-", "part-3", "options", "part-00000x", "part-000003-", &long] {
+            assert!(part_path(&directory, wrong).is_err(), "{wrong}");
+        }
+        assert!(part_path(&directory, "part-000003/../x").is_err());
     }
 }

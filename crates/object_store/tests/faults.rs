@@ -5,6 +5,8 @@
 
 #[path = "../../client/tests/cluster/mod.rs"]
 mod cluster;
+#[path = "../../client/tests/cluster/proxy.rs"]
+mod proxy;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +18,8 @@ use object_store::path::Path as Location;
 use object_store::{
     Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload, integration,
 };
-use sanderling_client::{Client, ClientError, PutOptions};
+use proxy::Proxy;
+use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_object_store::{KeyConflict, SanderlingStore, StoreBuilder, client_error};
 use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::{Millis, NodeId, NodeInfo, NodeSelector, Policy};
@@ -276,6 +279,37 @@ async fn uploads_end_and_leave_nothing() {
     }
     assert!(store.complete_multipart(&location, &id, vec![part]).await.is_err());
     store.abort_multipart(&location, &id).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn part_that_ends_after_its_repetition_does_not_replace_it() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let store = SanderlingStore::new(client.clone());
+    let proxy = Proxy::start(client.namenode()).await;
+    let behind = Client::connect(&proxy.address, ClientConfig::default()).await.unwrap();
+    let behind = SanderlingStore::new(behind);
+    let location = at("x");
+    let id = store.create_multipart(&location).await.unwrap();
+    let first = store.put_part(&location, &id, 0, pattern(MIB, 1).into()).await.unwrap();
+    // One worker stalls before its part is there, and another one stores the part again.
+    let late = {
+        let (location, id) = (location.clone(), id.clone());
+        async move { behind.put_part(&location, &id, 1, pattern(MIB, 2).into()).await }
+    };
+    let mut repeated = None;
+    let between = async {
+        let put = store.put_part(&location, &id, 1, pattern(MIB, 3).into()).await;
+        repeated = Some(put.unwrap());
+    };
+    let late = proxy.hold_up(&["seal"], late, between).await.unwrap();
+    let repeated = repeated.unwrap();
+    assert_ne!(late.content_id, repeated.content_id);
+    store.complete_multipart(&location, &id, vec![first, repeated]).await.unwrap();
+    let read = store.get(&location).await.unwrap().bytes().await.unwrap();
+    assert!(read == [pattern(MIB, 1), pattern(MIB, 3)].concat());
+    // The part that was not named went with the upload.
+    assert_eq!(client.usage(&path("/")).await.unwrap().files, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
