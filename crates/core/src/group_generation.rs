@@ -13,12 +13,24 @@ const TERM_BITS: u32 = 32;
 /// Such a random number is below: as many elections are left.
 const DRAW_MAX: u64 = 1 << 31;
 
-/// One founding of a group: the first of a cluster, or a later one that continues from an archive
-/// or from a surviving directory after the majority was lost.
+/// Largest number of a generation: members refuse terms from 2^62 on (`NUMBER_MAX` of the replica's
+/// `guard`).
+const NUMBER_MAX: u64 = (1 << (62 - TERM_BITS)) - 1;
+
+/// The beginning of 2020 in seconds since 1970, from which the numbers of restores are counted.
+const EPOCH: u64 = 1_577_836_800;
+
+/// Largest number that a clock gives, in the year 2053. A wrong clock may show any time: so many
+/// recoveries and restores are left after it.
+const CLOCK_MAX: u64 = NUMBER_MAX - (1 << 20);
+
+/// One founding of a group: the first of a cluster, or a later one that continues from an archive,
+/// from a surviving directory or from a backup after the majority was lost.
 ///
 /// It is the first term of the group, so that every term of an older generation is below every term
 /// of a later one: whoever compares terms refuses older generations, too. Two recoveries from the
-/// same generation have the same number. Neither is the later one, and each refuses the other.
+/// same generation have the same number. Neither is the later one, and each refuses the other. A
+/// restore skips numbers, because recoveries may have followed its backup.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -35,7 +47,20 @@ impl GroupGeneration {
     /// one differ, but for one pair in 2^31.
     #[must_use]
     pub fn next(self, draw: u64) -> Self {
-        Self((self.number() + 1) << TERM_BITS | (draw % DRAW_MAX).max(1))
+        Self::numbered(self.number() + 1, draw)
+    }
+
+    /// Returns the generation that a restore begins so many seconds after 1970 from a state of this
+    /// one. It follows this one and those that have begun since: recoveries count up by one, and
+    /// each earlier restore has the number of an earlier second.
+    #[must_use]
+    pub fn after_restore(self, unix_seconds: u64, draw: u64) -> Self {
+        let by_clock = unix_seconds.saturating_sub(EPOCH).min(CLOCK_MAX);
+        Self::numbered(by_clock.max(self.number() + 1), draw)
+    }
+
+    fn numbered(number: u64, draw: u64) -> Self {
+        Self(number.min(NUMBER_MAX) << TERM_BITS | (draw % DRAW_MAX).max(1))
     }
 
     /// Returns whether it follows another one. Two of the same number differ by accident: neither
@@ -65,13 +90,14 @@ impl GroupGeneration {
         }
     }
 
-    /// Returns how many generations of the group there were before this one.
+    /// Returns the number of this generation: how many of the group there were before it. From a
+    /// restore on it is at least the seconds from 2020 until then.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 >> TERM_BITS
     }
 
-    /// Returns how many generations of the group there were before the one to which a term belongs.
+    /// Returns the number of the generation to which a term belongs.
     #[must_use]
     pub const fn number_of_term(term: u64) -> u64 {
         Self(term).number()
@@ -90,9 +116,111 @@ impl fmt::Display for GroupGeneration {
     }
 }
 
+/// The generations that a restore of a backup finds. Each is the default if there was no group, and
+/// `None` if there may have been one of any generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundGenerations {
+    /// The generation of the namenode that the backup was taken of.
+    pub backup: Option<GroupGeneration>,
+    /// The generation of the directory into which it is restored.
+    pub directory: Option<GroupGeneration>,
+}
+
+/// What a restored directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoredGeneration {
+    /// That of a namenode alone, of no generation. A group that it founds follows this one: the
+    /// cluster may have become a group after the backup.
+    Alone(GroupGeneration),
+    /// That of a namenode which begins this generation.
+    Anew(GroupGeneration),
+}
+
+impl FoundGenerations {
+    /// Decides what is restored so many seconds after 1970. Datanodes and clients that remember a
+    /// group accept what is restored, and refuse older members as after a recovery. If neither the
+    /// backup nor the directory is of a group, a namenode alone stays one: its archive is recovered
+    /// without beginning a group.
+    #[must_use]
+    pub fn restored(self, unix_seconds: u64, draw: u64) -> RestoredGeneration {
+        let none = GroupGeneration::default();
+        let latest = self.backup.unwrap_or(none).max(self.directory.unwrap_or(none));
+        let later = latest.after_restore(unix_seconds, draw);
+        match (self.backup, self.directory) == (Some(none), Some(none)) {
+            true => RestoredGeneration::Alone(later),
+            false => RestoredGeneration::Anew(later),
+        }
+    }
+}
+
+impl RestoredGeneration {
+    /// Returns the generation that begins; the default for a namenode alone.
+    #[must_use]
+    pub fn begun(self) -> GroupGeneration {
+        match self {
+            Self::Alone(_) => GroupGeneration::default(),
+            Self::Anew(generation) => generation,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    #[test]
+    fn restored_generation_follows_all_that_began_after_the_backup() {
+        let first = GroupGeneration::first(NOW - 5000);
+        let recovered = first.next(7);
+        let later = recovered.next(8).next(9);
+        let restored = first.after_restore(NOW, 3);
+        for before in [GroupGeneration::default(), first, recovered, later] {
+            assert_eq!(before.meets(restored), Ok(true), "{before}");
+            assert!(before.first_term() + (1 << 31) < restored.first_term(), "{before}");
+        }
+        assert!(recovered.meets(restored).is_ok() && restored.meets(recovered).is_err());
+        // The same backup once more, and a recovery after the restore.
+        assert_eq!(restored.meets(first.after_restore(NOW + 1, 3)), Ok(true));
+        assert_eq!(restored.meets(restored.next(1)), Ok(true));
+        // The clock is behind: what the restore was given is left behind nevertheless.
+        assert_eq!(restored.meets(restored.after_restore(5, 3)), Ok(true));
+        // Another restore in the same second is another recovery.
+        assert!(restored.meets(first.after_restore(NOW, 4)).is_err());
+        // The clock is far ahead: there are generations left, and members take their terms.
+        let ahead = first.after_restore(u64::MAX, 3);
+        assert_eq!((ahead.meets(ahead.next(1)), ahead.is_after(restored)), (Ok(true), true));
+        let last = GroupGeneration(NUMBER_MAX << TERM_BITS).next(1);
+        assert_eq!(last.number(), NUMBER_MAX);
+        assert!(last.first_term() + (1 << 31) < 1 << 62, "{last}");
+    }
+
+    #[test]
+    fn restore_begins_a_generation_unless_there_was_never_a_group() {
+        let (none, first) = (GroupGeneration::default(), GroupGeneration::first(NOW));
+        let restored = |backup, directory| FoundGenerations { backup, directory }.restored(NOW, 3);
+        let alone = restored(Some(none), Some(none));
+        assert_eq!(alone, RestoredGeneration::Alone(none.after_restore(NOW, 3)));
+        assert_eq!(alone.begun(), none);
+        let generations = [Some(none), Some(first), Some(first.next(5)), None];
+        for backup in generations {
+            for directory in generations {
+                let found = FoundGenerations { backup, directory };
+                if (backup, directory) == (Some(none), Some(none)) {
+                    continue;
+                }
+                let begun = found.restored(NOW, 3).begun();
+                for before in [backup, directory].into_iter().flatten() {
+                    assert_eq!(before.meets(begun), Ok(true), "{found:?}");
+                }
+                assert_eq!(begun.number(), NOW - EPOCH, "{found:?}");
+            }
+        }
+        // A restore before has the latest number.
+        let earlier = first.after_restore(NOW + 10, 3);
+        assert_eq!(restored(Some(first), Some(earlier)).begun().number(), earlier.number() + 1);
+    }
 
     #[test]
     fn every_term_of_a_later_generation_is_above_those_of_an_older_one() {

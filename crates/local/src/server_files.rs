@@ -15,7 +15,7 @@ use super::keys::KEY_FILES;
 use super::ownership::names;
 
 /// Files of a catalog with one name each.
-const CATALOG_FILES: [&str; 11] = [
+const CATALOG_FILES: [&str; 12] = [
     CATALOG_LOCK,
     "sync-failed",
     "group-sync-failed",
@@ -25,6 +25,7 @@ const CATALOG_FILES: [&str; 11] = [
     "leaving-group-state.bin",
     "cut-group-state.bin",
     "group-generation.json",
+    "group-floor.json",
     "backup.tmp",
     "restored.tmp",
 ];
@@ -283,6 +284,7 @@ mod tests {
             "cut-rounds-00000000000000000003.bin",
             "group-state.tmp",
             "group-generation.tmp",
+            "group-floor.json",
             "group-snapshot-00000000000000af.tmp",
             "recovered-journal-00000000000000000000.log.tmp",
         ];

@@ -12,6 +12,7 @@ mod write;
 use std::io::{self, Read, Write};
 
 use sanderling_core::catalog::Catalog;
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::Running;
 use sanderling_protocol::token::read_hex;
@@ -22,7 +23,7 @@ use crate::error::NamenodeStartError;
 use crate::snapshot;
 
 pub(crate) use restore::UnfinishedRestore;
-pub use restore::{RestoreError, RestoreOptions, is_restore_unfinished, restore};
+pub use restore::{RestoreError, RestoreOptions, RestoredBackup, is_restore_unfinished, restore};
 pub(crate) use write::write;
 
 const MAGIC: [u8; 8] = *b"SNDLBKUP";
@@ -32,6 +33,10 @@ const LAYOUT: u32 = 1;
 /// Longest description: some hundred bytes today. A longer one is none, and no memory is taken for
 /// it.
 const DESCRIPTION_BYTES_MAX: u32 = 64 << 10;
+
+/// Room on the disk of the journal below which the namenode will soon refuse changes. A backup
+/// leaves that much free.
+pub const JOURNAL_FREE_BYTES_MIN: u64 = 128 << 20;
 
 /// Bytes that are copied at once. Chosen, not measured: beyond some hundred KiB a system call costs
 /// little beside its copy.
@@ -50,6 +55,10 @@ pub struct BackupDescription {
     pub commands: u64,
     /// When it was taken, by the namenode's clock: milliseconds since 1970.
     pub taken_unix_millis: u64,
+    /// The generation of the group of which the namenode was a member; the default if it was alone
+    /// and had begun none. `None`: a program of an earlier release has written no generation.
+    #[serde(default)]
+    pub group: Option<GroupGeneration>,
 }
 
 impl BackupDescription {

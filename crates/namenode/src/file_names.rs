@@ -31,6 +31,10 @@ pub const CUT_GROUP_STATE: &str = "cut-group-state.bin";
 /// The file with the generation of its group as which a directory was recovered.
 pub const GROUP_GENERATION: &str = "group-generation.json";
 
+/// The file in a directory that was restored and is of no generation: a group that its namenode
+/// founds follows the generation in it.
+pub const GROUP_FLOOR: &str = "group-floor.json";
+
 /// A backup, until it is sent.
 pub const BACKUP: &str = "backup.tmp";
 
@@ -90,9 +94,9 @@ pub(crate) fn temporary(target: &Path) -> PathBuf {
 pub fn examples() -> Vec<String> {
     let (journal, snapshot) = (numbered(JOURNAL, 17), numbered(SNAPSHOT, 17));
     let arriving = [recovered(&journal), recovered(&snapshot), group_snapshot(0xaf)];
-    let state = [UNRESTORED, GROUP_STATE, GROUP_GENERATION].map(str::to_owned);
+    let state = [UNRESTORED, GROUP_STATE, GROUP_GENERATION, GROUP_FLOOR].map(str::to_owned);
     let numbers = [journal, snapshot, numbered(ROUNDS, 17)];
-    let published = [numbers, state].concat();
+    let published = [&numbers[..], &state[..]].concat();
     let partial = published.iter().map(|name| temporary(Path::new(name)));
     let partial: Vec<_> = partial.map(|path| path.to_string_lossy().into_owned()).collect();
     let aside = [cut(17, 8192), numbered(CUT_ROUNDS, 17), numbered(DAMAGED_SNAPSHOT, 17)];

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::cluster::guarded::{Guarded, text};
-use crate::cluster::tasks::is_root;
+use crate::cluster::namenodes::{Group, assert_there, client, put_large};
+use crate::cluster::tasks::{SmallDisk, is_root};
 use crate::cluster::{Cluster, Ran, SOON, block_on, bytes_of, path, run, sanderling, until};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::{EventKind, Millis};
@@ -549,4 +550,52 @@ fn reader_that_stops_reading_keeps_only_other_backups_waiting() {
         assert!(ran.code == 0 || ran.code == 4, "{ran}");
         (ran.code == 0).then_some(())
     });
+}
+
+/// The journal lacks the room that a backup takes, for as long as its reader takes to read it.
+#[test]
+fn backup_that_would_leave_too_little_room_for_the_journal_is_refused_and_changes_go_on() {
+    /// What stays free, as the documentation has it.
+    const KEPT: u64 = 128 << 20;
+    if !is_root("backup_that_would_leave_too_little_room_for_the_journal_is_refused") {
+        return;
+    }
+    let disk = SmallDisk::of(160);
+    let mut group = Group::start(0, &[]);
+    let catalog = group.directory.path().join("catalog-0");
+    std::os::unix::fs::symlink(disk.path(), catalog).expect("linked");
+    group.add("127.0.0.1:0", None, &[]);
+    let address = group.addresses[0].clone();
+    let stored = |numbers: std::ops::Range<u64>| {
+        block_on(async {
+            let client = client(&address).await;
+            for number in numbers {
+                put_large(&client, number).await;
+            }
+        });
+    };
+    // A backup of more than 2 MiB.
+    stored(0..400);
+    let file = text(group.directory.path().join("catalog.backup"));
+    let http = group.members[0].as_ref().expect("it runs").http_address.clone();
+    let take = || group.cli(0, &["namenode", "backup", "--to", &file, "--http", &http]);
+    let taken = take();
+    assert!(taken.code == 0 && fs::metadata(&file).expect("there").len() > 2 << 20, "{taken}");
+    fs::remove_file(&file).expect("it is there");
+    // Room for half of it, and for none of it.
+    for (left, number) in [(KEPT + (1 << 20), 400), (KEPT - (1 << 20), 401)] {
+        disk.fill_but(left);
+        let refused = take();
+        let why = "it would leave less than 128 MiB free there: free space on that disk";
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{left}: {refused}");
+        assert!(refused.stderr.contains("df on the namenode's directory"), "{refused}");
+        assert!(!fs::exists(&file).expect("looked"), "{refused}");
+        let about = rustix::fs::statvfs(disk.path()).expect("mounted");
+        assert!(about.f_bavail * about.f_frsize > left - (256 << 10), "what was written is left");
+        stored(number..number + 1);
+        disk.empty();
+    }
+    let taken = take();
+    assert_eq!(taken.code, 0, "{taken}");
+    block_on(async { assert_there(&client(&address).await, 0..402).await });
 }

@@ -2,13 +2,18 @@
 //!
 //! The backup is checked whole before anything that the directory holds is touched. While files
 //! are exchanged, a mark in the directory keeps a namenode from starting on a part of them.
+//!
+//! If there was a group, the directory begins a later generation of it: those that remember the
+//! group take the restored namenode for what follows it.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sanderling_core::catalog::Catalog;
+use sanderling_core::group_generation::{FoundGenerations, GroupGeneration, RestoredGeneration};
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
@@ -16,6 +21,8 @@ use super::{BackupDamage, BackupDescription, BackupError, check};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::file_names::{self, JOURNAL, LOCK, REPLACED_BEGIN, ROUNDS, SNAPSHOT, UNRESTORED};
+use crate::group::hard_state::{self, HardState};
+use crate::group::origin;
 use crate::journal::cluster_of_segment;
 use crate::snapshot;
 
@@ -28,6 +35,15 @@ pub struct RestoreOptions {
     pub cluster: Option<ClusterId>,
     /// Set aside what a namenode left in the directory.
     pub is_replacing: bool,
+}
+
+/// A report of what was restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoredBackup {
+    /// What the backup holds.
+    pub backup: BackupDescription,
+    /// The generation of the group that begins; the default if the namenode was never in a group.
+    pub group: GroupGeneration,
 }
 
 /// A reason why a backup was not restored.
@@ -87,13 +103,55 @@ pub fn is_restore_unfinished(directory: &Path) -> bool {
 pub fn restore(
     source: impl Read,
     options: &RestoreOptions,
-) -> Result<BackupDescription, RestoreError> {
+) -> Result<RestoredBackup, RestoreError> {
     let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
     let temporary = options.directory.join(file_names::RESTORED);
-    let (description, cluster) = write_snapshot(source, &temporary, &unfinished, options)?;
-    let target = unfinished.directory().file(FileKind::Snapshot, description.commands);
-    unfinished.end(cluster, &[(temporary, target)], || Ok(()))?;
-    Ok(description)
+    let (backup, cluster) = write_snapshot(source, &temporary, &unfinished, options)?;
+    let directory = Arc::clone(unfinished.directory());
+    let target = directory.file(FileKind::Snapshot, backup.commands);
+    // The exchange sets the state of a group's member aside.
+    let restored = restored_generation(&backup, &directory);
+    unfinished.end(cluster, &[(temporary, target)], || {
+        // Before a namenode can start there.
+        origin::write_restored(&directory, restored)?;
+        Ok(())
+    })?;
+    Ok(RestoredBackup { backup, group: restored.begun() })
+}
+
+/// Decides which generation begins. Its number follows from the time: that of the backup if the
+/// machine's clock is behind it.
+fn restored_generation(backup: &BackupDescription, directory: &Directory) -> RestoredGeneration {
+    let found = FoundGenerations { backup: backup.group, directory: generation_of(directory) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let taken = Duration::from_millis(backup.taken_unix_millis);
+    found.restored(now.max(taken).as_secs(), rand::random())
+}
+
+/// Returns the generation that the namenode of a directory has; the default if it was never in a
+/// group. `None`: it was, and its generation cannot be read.
+fn generation_of(directory: &Directory) -> Option<GroupGeneration> {
+    let none = GroupGeneration::default();
+    let is_leaving = hard_state::is_leaving(directory).unwrap_or(true);
+    if is_leaving || has_member_aside(directory) {
+        return None;
+    }
+    let of_member = match HardState::read(directory) {
+        Ok(None) => none,
+        // The state that a release before the first generation wrote has none.
+        Ok(Some(state)) => Some(state.generation).filter(|it| *it != none)?,
+        Err(_) => return None,
+    };
+    Some(origin::read(directory).ok()?.max(of_member))
+}
+
+/// Returns whether a restore has set a member's state aside. It may have been cut off since.
+fn has_member_aside(directory: &Directory) -> bool {
+    let Ok(entries) = fs::read_dir(directory.path()) else { return true };
+    let is_aside = |name: &str| name.starts_with(REPLACED_BEGIN);
+    let mut asides =
+        entries.flatten().filter(|entry| is_aside(&entry.file_name().to_string_lossy()));
+    asides.any(|aside| hard_state::may_be_in(&aside.path()))
 }
 
 /// Writes the snapshot of a backup beside its place, after every check. Returns what the backup

@@ -4,16 +4,24 @@ use std::fs::{self, File};
 use std::io::{Cursor, Read};
 
 use sanderling_core::catalog::Catalog;
+use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{ClusterId, Millis};
 use tempfile::TempDir;
 
 use super::restore::exchange;
 use super::*;
 use crate::directory::{Directory, FileKind};
+use crate::group::origin;
 
 fn backup_of(cluster: u64) -> Vec<u8> {
+    backup_in(cluster, GroupGeneration::default())
+}
+
+/// Takes a backup of a namenode that is in a generation of its group.
+fn backup_in(cluster: u64, group: GroupGeneration) -> Vec<u8> {
     let mut file = tempfile::tempfile().unwrap();
-    let bytes = write(&file, Catalog::new(ClusterId(cluster), Millis(1000)).image()).unwrap();
+    let image = Catalog::new(ClusterId(cluster), Millis(1000)).image();
+    let bytes = write(&file, image, group, 0).unwrap();
     let mut whole = Vec::new();
     File::read_to_end(&mut file, &mut whole).unwrap();
     assert_eq!(whole.len() as u64, bytes);
@@ -24,8 +32,98 @@ fn options(place: &TempDir) -> RestoreOptions {
     RestoreOptions { directory: place.path().join("catalog"), cluster: None, is_replacing: false }
 }
 
-fn restored(bytes: &[u8], options: &RestoreOptions) -> Result<BackupDescription, RestoreError> {
+fn restored(bytes: &[u8], options: &RestoreOptions) -> Result<RestoredBackup, RestoreError> {
     restore(Cursor::new(bytes), options)
+}
+
+/// Returns a backup as the release before wrote it: without a generation.
+fn without_generation(whole: &[u8]) -> Vec<u8> {
+    let length = u32::from_le_bytes(whole[12..16].try_into().unwrap()) as usize;
+    let (description, rest) = whole[16..].split_at(length);
+    let mut description: serde_json::Value = serde_json::from_slice(description).unwrap();
+    assert!(description.as_object_mut().unwrap().remove("group").is_some());
+    let description = description.to_string();
+    let length = u32::try_from(description.len()).unwrap().to_le_bytes();
+    let (snapshot, end) = rest.split_at(rest.len() - 12);
+    let before = [&whole[..12], &length[..], description.as_bytes(), snapshot].concat();
+    let checksum = crc32c(&before).to_le_bytes();
+    [&before[..], &checksum[..], &end[4..]].concat()
+}
+
+/// Returns the generation of the namenode of a directory, and that of a group which it founds.
+fn generations(options: &RestoreOptions) -> (GroupGeneration, GroupGeneration) {
+    let directory = Directory::open(&options.directory).unwrap();
+    let founded = origin::founding(&directory, 5).unwrap();
+    (origin::read(&directory).unwrap(), founded)
+}
+
+#[test]
+fn backup_that_would_leave_too_little_room_is_given_up_with_the_cause() {
+    let file = tempfile::tempfile().unwrap();
+    let catalog = Catalog::new(ClusterId(7), Millis(1000));
+    let refused = write(&file, catalog.image(), GroupGeneration::default(), u64::MAX).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    assert!(refused.to_string().contains("free space on that disk"), "{refused}");
+}
+
+#[test]
+fn backup_of_a_group_is_restored_as_a_later_generation_of_it() {
+    let place = TempDir::new().unwrap();
+    let options = options(&place);
+    let recovered = GroupGeneration::first(1_700_000_000).next(5);
+    let began = restored(&backup_in(7, recovered), &options).unwrap();
+    assert_eq!(began.backup.group, Some(recovered));
+    // A recovery that followed the backup has the next number.
+    assert!(began.group.is_after(recovered.next(1)), "{}", began.group);
+    assert_eq!(generations(&options).0, began.group);
+    // What the directory has begun is never begun again, whatever the backup has.
+    let replacing = RestoreOptions { is_replacing: true, ..options };
+    for bytes in [backup_of(7), without_generation(&backup_of(7)), backup_in(7, recovered)] {
+        let before = generations(&replacing).0;
+        let again = restored(&bytes, &replacing).unwrap();
+        assert!(again.group.is_after(before), "{} after {before}", again.group);
+        assert_eq!(generations(&replacing).0, again.group);
+    }
+}
+
+#[test]
+fn backup_of_the_release_before_is_restored_as_that_of_a_group() {
+    let place = TempDir::new().unwrap();
+    let options = options(&place);
+    let began = restored(&without_generation(&backup_of(7)), &options).unwrap();
+    assert_eq!(began.backup.group, None);
+    assert!(began.group.number() > 100_000_000, "{}", began.group);
+    assert_eq!(generations(&options).0, began.group);
+}
+
+#[test]
+fn backup_of_a_namenode_alone_is_of_no_generation_and_founds_a_later_one() {
+    let place = TempDir::new().unwrap();
+    let options = options(&place);
+    let none = GroupGeneration::default();
+    let began = restored(&backup_of(7), &options).unwrap();
+    assert_eq!((began.backup.group, began.group), (Some(none), none));
+    let (own, founded) = generations(&options);
+    assert_eq!(own, none);
+    // The cluster became a group after the backup, and was recovered. The clock is behind.
+    assert!(founded.is_after(GroupGeneration::first(1_800_000_000).next(5)), "{founded}");
+    let fresh = RestoreOptions { directory: place.path().join("fresh"), ..options };
+    assert_eq!(generations(&fresh).1, GroupGeneration::first(5), "no other is restored");
+}
+
+#[test]
+fn backup_without_a_group_follows_the_member_whose_state_was_set_aside() {
+    let place = TempDir::new().unwrap();
+    let options = options(&place);
+    restored(&backup_of(7), &options).unwrap();
+    // A restore that has set a member's state aside was cut off.
+    let aside = options.directory.join("replaced-1");
+    fs::create_dir(&aside).unwrap();
+    fs::write(aside.join("group-state.bin"), b"of a member").unwrap();
+    let replacing = RestoreOptions { is_replacing: true, ..options };
+    let began = restored(&backup_of(7), &replacing).unwrap();
+    assert!(began.group.number() > 100_000_000, "{}", began.group);
+    assert_eq!(generations(&replacing).0, began.group);
 }
 
 #[test]
@@ -106,8 +204,8 @@ fn refused_restore_leaves_nothing_new() {
     let names = fs::read_dir(&replacing.directory).unwrap().map(|it| it.unwrap().file_name());
     let mut names: Vec<_> = names.collect();
     names.sort_unstable();
-    assert_eq!(names[0], "lock");
-    assert!(names[1].to_string_lossy().starts_with("snapshot-") && names.len() == 2, "{names:?}");
+    assert_eq!(names[..2], ["group-floor.json", "lock"]);
+    assert!(names[2].to_string_lossy().starts_with("snapshot-") && names.len() == 3, "{names:?}");
 }
 
 #[test]

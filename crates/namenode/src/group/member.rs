@@ -23,6 +23,7 @@ use super::hard_state::{self, HardState};
 use super::incoming::SnapshotFile;
 use super::links::Links;
 use super::log::{GroupFileDamage, GroupLog, LogError};
+use super::origin;
 use super::outgoing::{self, Sending};
 use super::own_machine::OwnMachine;
 use super::round;
@@ -165,7 +166,7 @@ impl GroupSeat {
         let mut restored = Restored::first(group);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if parts.generation == GroupGeneration::default() {
-            parts.generation = GroupGeneration::first(since.as_secs());
+            parts.generation = origin::founding(&parts.directory, since.as_secs())?;
         }
         // One that was recovered has led alone in the generation's first term.
         restored.vote.term = parts.generation.first_term() + 1;

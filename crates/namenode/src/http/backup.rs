@@ -22,8 +22,9 @@ use tracing::{info, warn};
 
 use super::api::{HttpApi, HttpResult};
 use super::refusal::HttpRefusal;
+use crate::backup::{self, JOURNAL_FREE_BYTES_MIN};
+use crate::file_names;
 use crate::state::NamenodeState;
-use crate::{backup, file_names};
 
 /// When a caller tries again while another has the only turn. A backup takes seconds or minutes.
 /// Chosen, not measured.
@@ -94,7 +95,8 @@ fn failed(why: &str) -> HttpRefusal {
     HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, &why)
 }
 
-/// Writes a backup to a file that is gone with its last handle.
+/// Writes a backup to a file that is gone with its last handle. Until the reader has all of it, the
+/// journal lacks the room that it takes: so some stays free beside it.
 fn make(state: &NamenodeState, directory: &Path) -> io::Result<(File, u64)> {
     // The lock is held for the image alone, which shares its memory with the catalog.
     let image = state.namenode.read().catalog().image();
@@ -105,7 +107,8 @@ fn make(state: &NamenodeState, directory: &Path) -> io::Result<(File, u64)> {
     let file =
         options.create(true).truncate(true).read(true).write(true).mode(0o600).open(&path)?;
     fs::remove_file(&path)?;
-    let bytes = backup::write(&file, image)?;
+    let group = state.group.generation();
+    let bytes = backup::write(&file, image, group, JOURNAL_FREE_BYTES_MIN)?;
     info!(commands, bytes, "backup taken");
     Ok((file, bytes))
 }

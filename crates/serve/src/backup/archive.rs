@@ -11,7 +11,6 @@ use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind, whole
 use sanderling_command::refused::shell_word;
 use sanderling_command::session::Session;
 use sanderling_command::units;
-use sanderling_core::group_generation::GroupGeneration;
 use sanderling_datanode::ObjectOptions;
 use sanderling_namenode::{
     ArchiveError, ArchiveOptions, NamenodeStartError, RebirthError, RecoverError, RecoverOptions,
@@ -22,7 +21,7 @@ use sanderling_protocol::ClusterId;
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 
-use super::restore::{cluster_id, kind, marked};
+use super::restore::{begun_anew, cluster_id, kind, marked};
 use crate::process::{keep_private, object_settings};
 
 /// Longest time for one operation on the store.
@@ -237,14 +236,6 @@ fn print(session: &Session, args: &Recover, found: &RecoveredArchive) -> Result<
         }
         Ok(())
     })
-}
-
-fn begun_anew(group: GroupGeneration) -> String {
-    let number = group.number();
-    format!(
-        "the group begins anew, as generation {number} ({group}): its older members are refused, \
-         and so is the outcome of another recovery"
-    )
 }
 
 async fn from_member(session: &Session, args: &GroupRecover) -> Result<(), Failure> {

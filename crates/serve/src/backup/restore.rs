@@ -8,9 +8,10 @@ use sanderling_command::failure::{
 };
 use sanderling_command::refused::shell_word;
 use sanderling_command::session::Session;
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_namenode::{
     BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
-    is_restore_unfinished,
+    RestoredBackup, is_restore_unfinished,
 };
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::token::read_hex;
@@ -61,15 +62,34 @@ pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> 
     let restored = spawn_blocking(move || sanderling_namenode::restore(source, &options)).await;
     let restored =
         restored.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Restore, error))?;
-    let backup = restored.map_err(|error| failed(error, &args))?;
-    let document = serde_json::json!({ "directory": args.directory, "backup": backup });
+    let RestoredBackup { backup, group } = restored.map_err(|error| failed(error, &args))?;
+    let document = serde_json::json!({
+        "directory": args.directory, "backup": backup, "group": group.number(),
+        "group_name": group.to_string(),
+    });
     session.output.result(&document, |writer| {
         let BackupDescription { cluster, commands, .. } = &backup;
         let directory = args.directory.display();
         writeln!(writer, "{directory}: cluster {cluster} after {commands} changes")?;
+        if group.number() > 0 {
+            writeln!(writer, "{}", begun_anew(group))?;
+        }
         let word = shell_word(&args.directory.to_string_lossy());
-        writeln!(writer, "next: sanderling namenode --dir {word}")
+        writeln!(writer, "next: sanderling namenode --dir {word}")?;
+        if group.number() > 0 {
+            writeln!(writer, "then: sanderling namenode --join ADDRESS, with an empty --dir each")?;
+        }
+        Ok(())
     })
+}
+
+/// Describes what follows where a namenode begins a group anew.
+pub(super) fn begun_anew(group: GroupGeneration) -> String {
+    let number = group.number();
+    format!(
+        "the group begins anew, as generation {number} ({group}): its older members are refused, \
+         and so is the outcome of another recovery"
+    )
 }
 
 fn failed(error: RestoreError, args: &Restore) -> Failure {

@@ -1,0 +1,284 @@
+//! A group that is restored from a backup: datanodes and clients that remember the group go on with
+//! what was restored, and refuse what is older.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cluster::guarded::text;
+use crate::cluster::namenodes::{Group, client, config, value};
+use crate::cluster::{
+    Port, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until,
+    until_drained, until_node,
+};
+use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_protocol::node::{Availability, NodeInfo};
+use sanderling_protocol::{NodeSelector, Policy};
+use tokio::runtime::Runtime;
+
+/// More than a value in the catalog: the bytes are on a datanode.
+const BYTES: usize = 20_000;
+
+fn catalog(group: &Group, place: usize) -> PathBuf {
+    group.directory.path().join(format!("catalog-{place}"))
+}
+
+fn datanode(group: &Group, name: &str, addresses: &str) -> Server {
+    let words = ["datanode", "--namenode", addresses, "--name", name, "--dram", "64MiB"];
+    spawn_with(group.directory.path(), name, &words, &[]).serves()
+}
+
+/// Takes a backup of the namenode that leads; returns its file.
+fn backup(group: &Group) -> String {
+    let file = text(group.directory.path().join("catalog.backup"));
+    let leader = group.leader();
+    let http = group.members[leader].as_ref().expect("it runs").http_address.clone();
+    let taken = group.cli(leader, &["namenode", "backup", "--to", &file, "--http", &http]);
+    assert_eq!(taken.code, 0, "{taken}");
+    file
+}
+
+/// Restores a backup into the directory of the member at a place. Returns the number of the
+/// generation that begins.
+fn restore(group: &Group, place: usize, file: &str, flags: &[&str]) -> u64 {
+    let directory = text(catalog(group, place));
+    let words = ["namenode", "restore", "--json", "--from", file, "--dir", &directory];
+    let restored = run(sanderling().args(words).args(flags));
+    assert_eq!(restored.code, 0, "{restored}");
+    let shown: serde_json::Value = serde_json::from_str(&restored.stdout).expect("JSON");
+    shown["group"].as_u64().expect("a number")
+}
+
+fn move_leader(group: &Group) {
+    let leader = group.leader();
+    let moved = group.cli(leader, &["group", "move-leader"]);
+    assert_eq!(moved.code, 0, "{moved}");
+    until("another member leads", SOON, || (group.leader() != leader).then_some(()));
+}
+
+async fn store(client: &Client, seed: u64) {
+    let to = path(&format!("/{seed}"));
+    client.put(&to, bytes_of(seed, BYTES), &PutOptions::default()).await.expect("stored");
+}
+
+async fn assert_stored(client: &Client, seed: u64) {
+    let read = client.get(&path(&format!("/{seed}"))).await.expect("readable");
+    assert!(read == bytes_of(seed, BYTES), "/{seed} has other bytes");
+}
+
+/// A group that an operator has begun anew, with two datanodes and a client that stays open.
+struct Fleet {
+    group: Group,
+    _datanodes: [Server; 2],
+    open: Client,
+    /// What the client's tasks run on.
+    runtime: Runtime,
+    /// The member from whose directory the group was begun anew.
+    first: usize,
+    /// A backup of the first namenode, before others joined it. It has `/0`.
+    backup_alone: String,
+    /// The seeds of what is stored.
+    stored: Vec<u64>,
+}
+
+impl Fleet {
+    fn start() -> Self {
+        let mut group = Group::start(0, &[]);
+        let ports = [Port::new(), Port::new(), Port::new()];
+        let addresses = ports.each_ref().map(Port::address);
+        group.ports.extend(ports);
+        group.add(&addresses[0], None, &[]);
+        let all = addresses.join(",");
+        let datanodes = [datanode(&group, "one", &all), datanode(&group, "two", &all)];
+        let runtime = Runtime::new().expect("a runtime");
+        let open = runtime.block_on(async {
+            let config = ClientConfig { call_deadline: Duration::from_secs(90), ..config() };
+            let open = Client::connect(&all, config).await.expect("it serves");
+            store(&open, 0).await;
+            open
+        });
+        let backup_alone = format!("{}.alone", backup(&group));
+        fs::rename(group.directory.path().join("catalog.backup"), &backup_alone).expect("renamed");
+        for address in &addresses[1..] {
+            group.add(address, Some(&addresses[0]), &[]);
+        }
+        group.until_voters(3);
+        let first = group.leader();
+        (0..3).for_each(|place| group.kill(place));
+        let directory = text(catalog(&group, first));
+        let recovered = run(sanderling().args(["group", "recover", "--dir", &directory]));
+        assert_eq!(recovered.code, 0, "{recovered}");
+        group.restart(first);
+        let (stored, _datanodes) = (vec![0], datanodes);
+        let mut fleet = Self { group, _datanodes, open, runtime, first, backup_alone, stored };
+        fleet.join(first);
+        fleet.store(1);
+        fleet
+    }
+
+    /// Starts two namenodes that join the one at a place.
+    fn join(&mut self, place: usize) {
+        let address = self.group.addresses[place].clone();
+        for _ in 0..2 {
+            self.group.add("127.0.0.1:0", Some(&address), &[]);
+        }
+        self.group.until_voters(3);
+    }
+
+    /// Stores one more object, and reads all.
+    fn store(&mut self, seed: u64) {
+        self.stored.push(seed);
+        self.runtime.block_on(async {
+            store(&self.open, seed).await;
+            for seed in &self.stored {
+                assert_stored(&self.open, *seed).await;
+            }
+        });
+    }
+
+    /// Empties a datanode, which takes orders, and takes it back.
+    fn empty(&self, name: &str) {
+        self.runtime.block_on(async {
+            let node = NodeSelector(name.to_owned());
+            self.open.decommission(&node, "a test").await.expect("taken");
+            until_drained(&self.open, name).await;
+            self.open.cancel(&node).await.expect("taken back");
+            until_node(&self.open, name, "active", |node| node.policy == Policy::Active).await;
+        });
+    }
+
+    /// Loses all namenodes with their directories, and starts one on a backup at the address of one
+    /// of them. Returns its place, and the number of the generation that it begins.
+    fn start_on(&mut self, file: &str) -> (usize, u64) {
+        self.kill_all();
+        let place = self.group.members.len();
+        for lost in 0..place {
+            let _ = fs::remove_dir_all(catalog(&self.group, lost));
+        }
+        let begun = restore(&self.group, place, file, &[]);
+        let address = self.group.addresses[self.first].clone();
+        self.group.add(&address, None, &[]);
+        (place, begun)
+    }
+
+    fn kill_all(&mut self) {
+        let running: Vec<usize> = self.group.running().collect();
+        for place in running {
+            self.group.kill(place);
+        }
+    }
+
+    /// Checks that what was restored at a place becomes a group, with the datanodes and the client.
+    fn assert_goes_on(&mut self, place: usize) {
+        self.store(2);
+        self.empty("two");
+        self.join(place);
+        // Greetings of the next leader name the generation.
+        move_leader(&self.group);
+        self.store(3);
+        self.empty("one");
+        self.store(4);
+    }
+}
+
+#[test]
+fn restored_group_goes_on_with_datanodes_and_clients_that_remember_a_recovery() {
+    let mut fleet = Fleet::start();
+    // Datanodes get orders of a later election than the recovery's.
+    move_leader(&fleet.group);
+    fleet.empty("one");
+    let file = backup(&fleet.group);
+    let (place, begun) = fleet.start_on(&file);
+    assert!(begun > 1, "generation {begun}");
+    fleet.assert_goes_on(place);
+}
+
+#[test]
+fn directory_of_a_recovered_group_that_is_replaced_by_its_backup_begins_a_later_generation() {
+    let mut fleet = Fleet::start();
+    move_leader(&fleet.group);
+    fleet.empty("one");
+    let file = backup(&fleet.group);
+    fleet.kill_all();
+    let place = fleet.first;
+    let begun = restore(&fleet.group, place, &file, &["--replace"]);
+    assert!(begun > 1, "generation {begun}");
+    fleet.group.restart(place);
+    // A member of the older generation finds the later one, and ends.
+    let older = (0..fleet.group.members.len()).rfind(|it| *it != place).expect("it had others");
+    fleet.group.restart(older);
+    let mut back = fleet.group.members[older].take().expect("it was started");
+    assert!(!back.wait(SOON).success(), "{}", back.log());
+    assert!(back.log().contains("begun the group anew"), "{}", back.log());
+    fleet.assert_goes_on(place);
+}
+
+#[test]
+fn restored_backup_from_before_the_group_founds_one_that_its_datanodes_and_clients_take() {
+    let mut fleet = Fleet::start();
+    let file = fleet.backup_alone.clone();
+    let (place, begun) = fleet.start_on(&file);
+    assert_eq!(begun, 0, "the backup is of a namenode alone");
+    // What came after the backup is gone.
+    fleet.stored.truncate(1);
+    fleet.assert_goes_on(place);
+}
+
+/// Returns how many datanodes a namenode has heartbeats of.
+fn up(address: &str) -> usize {
+    block_on(async {
+        let Ok(client) = Client::connect(address, config()).await else { return 0 };
+        let nodes = client.nodes(true).await.unwrap_or_default();
+        let is_up = |node: &&NodeInfo| node.availability == Availability::Up;
+        nodes.iter().filter(is_up).count()
+    })
+}
+
+#[test]
+fn members_that_run_beside_the_restored_backup_of_their_group_are_refused() {
+    let mut group = Group::start(3, &[]);
+    // The backup is restored where no older member looks for it.
+    let port = Port::new();
+    let anew = port.address();
+    let all = format!("{},{anew}", group.addresses.join(","));
+    let _datanode = datanode(&group, "one", &all);
+    let runtime = Runtime::new().expect("a runtime");
+    let open = runtime.block_on(async {
+        let config = ClientConfig { call_deadline: Duration::from_secs(90), ..config() };
+        let open = Client::connect(&all, config).await.expect("one leads");
+        store(&open, 0).await;
+        open
+    });
+    let file = backup(&group);
+    (0..3).for_each(|place| group.kill(place));
+    let restored = group.members.len();
+    let begun = restore(&group, restored, &file, &[]);
+    assert!(begun > 1, "generation {begun}");
+    group.add(&anew, None, &[]);
+    runtime.block_on(async {
+        store(&open, 1).await;
+        assert_stored(&open, 0).await;
+    });
+    until("the datanode has registered", SOON, || (up(&anew) == 1).then_some(()));
+    // Two of the three have a majority, elect, and answer whoever has met no generation.
+    for place in [1, 2] {
+        group.restart(place);
+    }
+    let old = until("an older member leads", SOON, || {
+        let leader = group.leader_seen_by(1)?;
+        (leader < 3 && group.answers(leader)).then_some(leader)
+    });
+    let old = group.addresses[old].clone();
+    group.kill(restored);
+    // The client is left with the older members, which would take it.
+    runtime.block_on(async {
+        let hasty = open.with_deadline(Duration::from_secs(3));
+        let to = path("/late");
+        let late = hasty.put(&to, value(9), &PutOptions::default()).await;
+        late.expect_err("the older members are none of this group");
+        let there = client(&old).await.stat(&to).await;
+        assert!(there.is_err(), "an older member has it");
+    });
+    // The datanode sends its heartbeats to none of them.
+    until("the older members have no datanode", SOON, || (up(&old) == 0).then_some(()));
+}
