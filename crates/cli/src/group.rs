@@ -375,8 +375,9 @@ async fn notice(
 }
 
 /// Gives a member a notice of so much time since a moment, or takes it back. While the member
-/// cannot be reached, it repeats the order for as long as a client repeats a call, and at most
-/// until the machine is taken. Nothing was sent before, and the deadline stays the same.
+/// cannot be reached, or no leader reaches it and it accepts no token that may have been revoked,
+/// it repeats the order for as long as a client repeats a call, and at most until the machine is
+/// taken. No order was taken before, and the deadline stays the same.
 async fn notice_reachable(
     session: &Session,
     address: &str,
@@ -398,13 +399,17 @@ async fn notice_reachable(
             given = giving => given.unwrap_or_else(|_| late()),
             () = session.ended.cancelled() => late(),
         };
-        let is_unsent = matches!(given, Err(CallError::Unreachable { .. }));
-        if !is_unsent || began.elapsed() + ORDER_PAUSE >= within {
+        let why = match &given {
+            Err(CallError::Unreachable { .. }) => format!("{address} does not answer"),
+            Err(CallError::Refused(refusal @ Refusal::RetryAfter { .. })) => refusal.to_string(),
+            _ => return given,
+        };
+        if began.elapsed() + ORDER_PAUSE >= within {
             return given;
         }
         if !is_noted {
             let within = units::duration(within);
-            session.output.note(format_args!("{address} does not answer: trying for {within}"));
+            session.output.note(format_args!("{why}: trying for {within}"));
             is_noted = true;
         }
         tokio::select! {

@@ -17,6 +17,7 @@ mod election;
 mod entry;
 mod flight;
 mod former;
+mod freshness;
 mod group;
 mod guard;
 mod identity;

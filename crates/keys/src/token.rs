@@ -26,7 +26,8 @@ use sanderling_protocol::token::MintToken;
 use sanderling_protocol::token::read_hex;
 use sanderling_protocol::{ClusterId, Millis, Refusal, TokenId};
 use sanderling_transport::{
-    CallError, Connection, ConnectionOptions, Credentials, Secret, TokenSource, unix_seconds,
+    CallError, Connection, ConnectionOptions, Credentials, Secret, TokenSource, is_loopback,
+    unix_seconds,
 };
 use serde_json::json;
 use thiserror::Error;
@@ -138,6 +139,10 @@ const SECRET_BYTES: usize = 32;
 /// How long the namenode may take to report which cluster it serves.
 const ASKED_WITHIN: Duration = Duration::from_secs(3);
 
+/// How long the token holds with which the namenode's cluster is requested. As long as that of a
+/// command that calls a page.
+const REQUEST_TOKEN_SECONDS: u64 = 15;
+
 /// What a token of an application allows, unless its rights are given.
 const RIGHTS_DEFAULT: Rights = Rights::READ.and(Rights::WRITE);
 
@@ -209,12 +214,31 @@ fn document(claims: &Claims) -> serde_json::Value {
     })
 }
 
+/// Returns the token with which the namenode's cluster is requested. The greeting needs no right,
+/// and whatever listens at the address receives the token.
+fn request_token(secret: &Secret) -> sanderling_protocol::Token {
+    secret.sign(&Claims {
+        subject: "token new".to_owned(),
+        role: TokenRole::Client,
+        subtree: sanderling_protocol::Path::root(),
+        rights: Rights::default(),
+        expires_at: unix_seconds() + REQUEST_TOKEN_SECONDS,
+        lineage: Lineage::default(),
+    })
+}
+
 /// Requests from the namenode which cluster it serves, with a token made from the secret.
 fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
     // `/healthz` of the namenode shows the number.
     let next = "the same with --cluster ID, or the same with --namenode ADDRESS";
-    let token = Some(TokenSource::Own(secret.clone(), Role::Client));
-    let credentials = Credentials { token, tls: peers(global)? };
+    let (address, tls) = (first_address(&global.namenode), peers(global)?);
+    if tls.is_none() && !is_loopback(address) {
+        let cause = format!("a token would go to {address} without encryption");
+        return Err(Failure::new(Exit::Failure, FailureKind::Credentials, cause)
+            .next("the same with --tls-ca PEM, or the same with --cluster ID"));
+    }
+    let token = Some(TokenSource::Given(request_token(secret)));
+    let credentials = Credentials { token, tls };
     let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -222,7 +246,7 @@ fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
         runtime.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Runtime, error))?;
     let asked = runtime.block_on(async {
         let deadline = tokio::time::Instant::now() + ASKED_WITHIN;
-        Connection::connect_with(first_address(&global.namenode), hello, deadline, &options).await
+        Connection::connect_with(address, hello, deadline, &options).await
     });
     match asked {
         Ok((_, reply)) => reply.cluster.ok_or_else(|| {

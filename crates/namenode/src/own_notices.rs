@@ -36,8 +36,8 @@ impl OwnNotices {
         Arc::new(Self { shown: Mutex::new(BTreeMap::new()), work, left_default })
     }
 
-    /// Takes a notice that is posted or ordered: the earliest of all sources counts. A second one of
-    /// a source can only bring its deadline nearer, until [`Self::withdraw`] takes it back.
+    /// Takes a notice that is posted or ordered: the earliest of all sources counts. A second one
+    /// of a source can only bring its deadline nearer, until [`Self::withdraw`] takes it back.
     ///
     /// # Errors
     /// Those of [`check_left`].

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use sanderling_core::access::TokenRole;
+use sanderling_core::access::{Claims, TokenRole};
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::namenode::{Answers, LONG_PAUSE, LONG_PLACES, LongRefusal, long_places};
 use sanderling_protocol::frame::{DECODED_PER_BYTE, decode_body, encode_onto};
@@ -99,7 +99,7 @@ impl Service for MetaService {
         let began = Instant::now();
         if header.op == Op::Group {
             return match self.is_of_group() {
-                Ok(()) => self.group.handle(header, &body),
+                Ok(claims) => self.group.handle(header, &body, claims),
                 Err(refusal) => Handled::Now(Response::refused(&header, &refusal)),
             };
         }
@@ -176,11 +176,14 @@ impl MetaService {
         }
     }
 
-    /// Refuses callers that are neither namenodes nor operators.
-    fn is_of_group(&self) -> Result<(), Refusal> {
-        let Some(claims) = self.pass.as_ref().map(Pass::claims).transpose()? else { return Ok(()) };
+    /// Refuses callers that are neither namenodes nor operators. Returns what the caller may do;
+    /// `None` without tokens.
+    fn is_of_group(&self) -> Result<Option<&Claims>, Refusal> {
+        let Some(claims) = self.pass.as_ref().map(Pass::claims).transpose()? else {
+            return Ok(None);
+        };
         match claims.role {
-            TokenRole::Namenode | TokenRole::Admin => Ok(()),
+            TokenRole::Namenode | TokenRole::Admin => Ok(Some(claims)),
             role => {
                 let why = format!("a {} takes no part in the group of namenodes", role.word());
                 Err(Refusal::Forbidden { why })

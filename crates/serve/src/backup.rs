@@ -50,6 +50,10 @@ pub struct Backup {
 /// How long the namenode may take to write the backup before it sends it, and to send on.
 const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 
+/// How long a store may take to remove what an interrupted command has sent it: one request.
+/// Chosen, not measured.
+const REMOVE_WITHIN: Duration = Duration::from_secs(10);
+
 /// Pieces that wait to be written or checked.
 const PIECES_MAX: usize = 4;
 
@@ -72,20 +76,35 @@ pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
         body: String::new(),
         within: ANSWER_WITHIN,
     };
-    let (answer, kept) = tokio::select! {
-        done = async { tokio::join!(call.download(pieces), keep(&args.to, received)) } => done,
-        () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+    if matches!(args.to, Place::Bucket(_)) {
+        session.clean_up_within(REMOVE_WITHIN);
+    }
+    let download = async {
+        tokio::select! {
+            answer = call.download(pieces) => Some(answer),
+            () = session.ended.cancelled() => None,
+        }
     };
+    let (answer, kept) = tokio::join!(download, keep(&session, &args.to, received));
     let failure = match (answer, kept) {
+        (None, kept) => {
+            give_up(kept).await;
+            return Err(Failure::silent(Exit::Interrupted));
+        }
         // A backup that was cut off is damaged because of that.
-        (Err(error), Err(failure)) if failure.kind == FailureKind::BadBackup => unanswered(error),
+        (Some(Err(error)), Err(failure)) if failure.kind == FailureKind::BadBackup => {
+            unanswered(error)
+        }
         (_, Err(failure)) => failure,
-        (Err(error), Ok(_)) => unanswered(error),
-        (Ok((200, _)), Ok(Some((place, description, bytes)))) => {
+        (Some(Err(error)), kept) => {
+            give_up(kept).await;
+            unanswered(error)
+        }
+        (Some(Ok((200, _))), Ok(Some((place, description, bytes)))) => {
             place.publish().await?;
             return print(&session, &args, &description, bytes);
         }
-        (Ok((status, body)), Ok(_)) => refused(status, &body),
+        (Some(Ok((status, body))), Ok(_)) => refused(status, &body),
     };
     Err(failure.tried(format_args!("a request for a backup to the namenode at {address}")))
 }
@@ -95,18 +114,38 @@ type Kept = (location::Writing, BackupDescription, u64);
 
 /// Writes what is received, and checks it on the way. `None`: there was no answer to keep, or it
 /// broke off, which the call reports.
-async fn keep(to: &Place, mut received: mpsc::Receiver<Bytes>) -> Result<Option<Kept>, Failure> {
+async fn keep(
+    session: &Session,
+    to: &Place,
+    mut received: mpsc::Receiver<Bytes>,
+) -> Result<Option<Kept>, Failure> {
     let Some(first) = received.recv().await else { return Ok(None) };
     let mut writing = to.begin().await?;
+    let filled = tokio::select! {
+        filled = fill(&mut writing, first, received) => filled,
+        () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
+    };
+    match filled {
+        Ok((description, bytes)) => Ok(Some((writing, description, bytes))),
+        Err(failure) => {
+            writing.give_up().await;
+            Err(failure)
+        }
+    }
+}
+
+/// Writes what is received to its end. Returns what it is a backup of, and its bytes.
+async fn fill(
+    writing: &mut location::Writing,
+    first: Bytes,
+    mut received: mpsc::Receiver<Bytes>,
+) -> Result<(BackupDescription, u64), Failure> {
     let (checked, source) = mpsc::channel(PIECES_MAX);
     let check = spawn_blocking(move || check_backup(Received::new(source), &mut std::io::sink()));
     let (mut next, mut bytes) = (Some(first), 0);
     while let Some(piece) = next {
         bytes += piece.len() as u64;
-        if let Err(failure) = writing.write(piece.clone()).await {
-            writing.give_up().await;
-            return Err(failure);
-        }
+        writing.write(piece.clone()).await?;
         // The check ends early only to report damage, below.
         let _ = checked.send(Ok(piece)).await;
         next = received.recv().await;
@@ -114,13 +153,16 @@ async fn keep(to: &Place, mut received: mpsc::Receiver<Bytes>) -> Result<Option<
     drop(checked);
     let description =
         check.await.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Backup, error))?;
-    match description {
-        Ok(description) => Ok(Some((writing, description, bytes))),
-        Err(error) => {
-            writing.give_up().await;
-            Err(Failure::caused(Exit::Unavailable, FailureKind::BadBackup, error)
-                .next("the same again"))
-        }
+    let description = description.map_err(|error| {
+        Failure::caused(Exit::Unavailable, FailureKind::BadBackup, error).next("the same again")
+    })?;
+    Ok((description, bytes))
+}
+
+/// Removes a backup that has no name yet.
+async fn give_up(kept: Result<Option<Kept>, Failure>) {
+    if let Ok(Some((writing, ..))) = kept {
+        writing.give_up().await;
     }
 }
 

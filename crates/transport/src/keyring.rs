@@ -34,8 +34,17 @@ struct File {
     began: Instant,
     /// When the file was looked at last, in milliseconds after `began`.
     looked: AtomicU64,
-    /// What the file was when it was read last; held while it is read.
-    known: Mutex<Option<FileIdentity>>,
+    /// Held while the file is read.
+    seen: Mutex<SeenFile>,
+}
+
+/// What was found of the file.
+#[derive(Default)]
+struct SeenFile {
+    /// What it was when its bytes were read last, whether they can be used or not.
+    read: Option<FileIdentity>,
+    /// What it was when it could not be read and that was logged.
+    unread: Option<FileIdentity>,
 }
 
 /// Inode, bytes, and the time of the last change in seconds and nanoseconds.
@@ -110,10 +119,10 @@ impl Keyring {
     }
 
     pub(crate) fn read(path: &Path) -> Result<Self, SecretError> {
-        let known = identity(path);
+        let seen = SeenFile { read: identity(path), ..SeenFile::default() };
         let keys = SigningKeys::read(path)?;
-        let (began, looked, known) = (Instant::now(), AtomicU64::new(0), Mutex::new(known));
-        let file = Some(File { path: path.to_owned(), began, looked, known });
+        let (began, looked, seen) = (Instant::now(), AtomicU64::new(0), Mutex::new(seen));
+        let file = Some(File { path: path.to_owned(), began, looked, seen });
         Ok(Self { keys: RwLock::new(Arc::new(keys)), version: 0.into(), file })
     }
 
@@ -153,21 +162,35 @@ impl Keyring {
     }
 
     fn look_at(&self, file: &File) {
-        let mut known = file.known.lock();
+        self.look_with(file, SigningKeys::read);
+    }
+
+    fn look_with(&self, file: &File, read: impl Fn(&Path) -> Result<SigningKeys, SecretError>) {
+        let mut seen = file.seen.lock();
         let found = identity(&file.path);
-        if found == *known {
+        if found == seen.read {
             return;
         }
-        // A file that is being written is looked at again when it has changed again.
-        *known = found;
-        match SigningKeys::read(&file.path) {
+        match read(&file.path) {
             Ok(keys) => {
+                seen.read = found;
                 let secrets = keys.0.len();
                 *self.keys.write() = Arc::new(keys);
                 self.version.fetch_add(1, Ordering::AcqRel);
                 tracing::info!(file = %file.path.display(), secrets, "the secret was read again");
             }
-            Err(error) => tracing::warn!(%error, "the secret stays the one before"),
+            // The system may lack a descriptor for a moment: the next look tries again.
+            Err(error @ SecretError::File { .. }) if found.is_some() => {
+                if seen.unread != found {
+                    seen.unread = found;
+                    tracing::warn!(%error, "the secret stays the one before");
+                }
+            }
+            Err(error) => {
+                // A file that is being written is read again when it has changed again.
+                seen.read = found;
+                tracing::warn!(%error, "the secret stays the one before");
+            }
         }
     }
 }
@@ -234,6 +257,34 @@ mod tests {
         assert!(signs(SECOND));
         assert_eq!(change(&line), 4);
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn file_that_could_not_be_read_is_read_at_the_next_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        write(&path, FIRST);
+        let ring = Keyring::read(&path).unwrap();
+        let file = ring.file.as_ref().unwrap();
+        write(&path, SECOND);
+        let accepts = |secret: &str| ring.keys.read().signer(b"x", signed(secret).as_ref());
+        for attempts in 1..=2 {
+            let tried = AtomicU64::new(0);
+            // EMFILE.
+            let unreadable = |path: &Path| {
+                tried.fetch_add(1, Ordering::Relaxed);
+                let cause = std::io::Error::from_raw_os_error(24);
+                Err(SecretError::File { path: path.to_owned(), cause })
+            };
+            ring.look_with(file, unreadable);
+            assert_eq!(tried.load(Ordering::Relaxed), 1, "attempt {attempts}");
+            assert!(accepts(FIRST).is_some() && accepts(SECOND).is_none());
+        }
+        // The file has not changed since, and its last look found no descriptor.
+        ring.look_at(file);
+        assert!(accepts(FIRST).is_none() && accepts(SECOND).is_some());
+        // What was read is not read again before it changes.
+        ring.look_with(file, |_| panic!("it is as it was"));
     }
 
     #[test]

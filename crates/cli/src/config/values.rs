@@ -106,7 +106,10 @@ fn absolute(directory: &Path, key: &ConfigKey, text: String) -> OsString {
         let path = directory.join(path);
         std::path::absolute(&path).unwrap_or(path).into_os_string()
     };
-    if key.is_path || key.name == "local-socket" && text != "none" {
+    // An archive that is in no store is in a directory. The URLs of `object` and `durable` have
+    // absolute paths alone.
+    let is_directory = key.name == "archive" && !text.is_empty() && !text.contains("://");
+    if key.is_path || is_directory || key.name == "local-socket" && text != "none" {
         return from(&text);
     }
     let is_model = ["notice-source", "preemption-model"].contains(&key.name.as_str());

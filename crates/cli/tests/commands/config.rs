@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{Cluster, Ran, SOON, Shape, run, sanderling, until};
+use crate::cluster::{Cluster, Ran, SOON, Shape, Starting, run, sanderling, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -65,16 +65,30 @@ fn servers_start_from_a_file_alone() {
     let path = written(
         &directory,
         "[namenode]\ndir = \"catalog\"\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n\
+         archive = \"archive\"\n\
          [datanode]\nname = \"of-the-file\"\ndram = \"8MiB\"\nhttp = \"none\"\n",
     );
     let cluster = Cluster::of(0);
-    let namenode = cluster.serve("second", &words(&["namenode"], &path, &[]));
-    assert!(directory.path().join("catalog").is_dir(), "the path is relative to the file");
+    let elsewhere = TempDir::new().expect("a directory");
+    let mut program = sanderling();
+    program.current_dir(elsewhere.path());
+    let namenode = words(&["namenode"], &path, &[]);
+    let namenode = Starting::by(program, directory.path(), "second", &namenode).serves();
+    for name in ["catalog", "archive"] {
+        let is_there = directory.path().join(name).is_dir();
+        assert!(is_there, "{name}: the path is relative to the file");
+    }
+    let made = std::fs::read_dir(elsewhere.path()).expect("a directory").count();
+    assert_eq!(made, 0, "something is where the server was started");
     let address = namenode.address.as_str();
     let datanode = words(&["datanode", "--namenode", address], &path, &[]);
     let _datanode = cluster.serve("joined", &datanode);
     let ran = run(sanderling().args(["--namenode", address, "--json", "node", "ls"]));
     assert!(ran.code == 0 && ran.stdout.contains("of-the-file"), "{ran}");
+    // A place in a bucket is no path.
+    let path = written(&directory, "[namenode]\narchive = \"s3://bucket/catalog\"\n");
+    let ran = run(sanderling().args(words(&["config", "show", "namenode"], &path, &["--json"])));
+    assert_eq!(shown(&ran, "archive").0, "s3://bucket/catalog");
 }
 
 #[test]

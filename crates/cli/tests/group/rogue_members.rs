@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, config, put};
-use crate::cluster::{SOON, block_on, run, sanderling, until};
+use crate::cluster::{SOON, block_on, path, run, sanderling, until};
 use crate::faulty_files::{FaultyFiles, FileFaults};
 use bytes::Bytes;
 use sanderling_client::Client;
@@ -18,10 +18,8 @@ use sanderling_core::replica::{
 };
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::encode_body;
-use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{
-    ClusterId, Header, LeaseId, MemberId, Nonce, ObjectId, Op, Refusal, Request, Token,
-};
+use sanderling_protocol::message::{Attributes, Concat, Hello, Role};
+use sanderling_protocol::{ClusterId, Header, MemberId, Nonce, Op, Refusal, Request, Token};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials, TokenSource};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -147,29 +145,38 @@ fn numbers(group: &Group) -> (u32, Vec<u32>) {
 /// belongs to it would hold up all that follow.
 #[test]
 fn change_that_fills_its_frame_holds_up_no_other_one() {
-    /// Twenty bytes of a request each.
-    const LONGEST: (ObjectId, LeaseId) = (ObjectId(u64::MAX), LeaseId(u64::MAX));
     let group = Group::start(3, &[]);
-    let renewals = |pairs: &[usize]| -> Vec<Request> {
-        let leases = |pairs: &usize| Request::RenewLeases { leases: vec![LONGEST; *pairs] };
-        pairs.iter().map(leases).collect()
+    // With its length it has 802 bytes of a request.
+    let part = path(&format!("/{0}/{0}/{0}/{0}", "x".repeat(199)));
+    let concat = |parts: &usize| {
+        Request::Concat(Concat {
+            parts: vec![part.clone(); *parts],
+            to: path("/whole"),
+            condition: None,
+            parents: false,
+            is_listed: true,
+            ttl: None,
+            attributes: Attributes::none(),
+            writer: Nonce(1),
+        })
     };
-    let send = |pairs: &[usize]| {
+    let send = |parts: &[usize]| {
         // A long change may cost a slow machine its lease.
         let leader = group.leader();
+        let requests: Vec<Request> = parts.iter().map(concat).collect();
         block_on(async {
             let caller = RogueMember::connect(&group.addresses[leader], Role::Client, None).await;
-            let body = vec![Bytes::from(encode_body(&renewals(pairs)))];
+            let body = vec![Bytes::from(encode_body(&requests))];
             let (header, limit) = (Header::new(Op::Meta, 0), Instant::now() + SOON);
             caller.expect("anyone may connect").connection.call(header, body, limit).await
         })
     };
-    let refused = send(&[800_000]);
+    let refused = send(&[20_000]);
     let is_too_large = matches!(&refused, Err(CallError::Refused(Refusal::TooLarge { .. })));
     assert!(is_too_large, "a request is as long as its frame: {refused:?}");
     block_on(async { put(&client(&group.addresses.join(",")).await, 0).await });
     until("two of the longest requests in one frame are taken", SOON, || {
-        send(&[400_000, 390_000]).ok().map(drop)
+        send(&[10_000, 9_700]).ok().map(drop)
     });
     block_on(async { put(&client(&group.addresses.join(",")).await, 1).await });
 }

@@ -1,5 +1,6 @@
 //! A group whose members authenticate one another: it goes on when the secret is replaced, and
-//! when the tokens end that its connections began with.
+//! when the tokens end that its connections began with. A member that is cut off accepts no token
+//! that may have been revoked.
 
 #[path = "../clock/mod.rs"]
 mod clock;
@@ -16,9 +17,18 @@ use crate::cluster::{SOON, block_on, run, sanderling, until};
 use crate::rogue_members::{Guarded, RogueMember};
 use clock::Clock;
 use sanderling_client::{Client, ClientConfig};
-use sanderling_protocol::Token;
+use sanderling_namenode::{group_page, notice_member};
 use sanderling_protocol::message::Role;
-use sanderling_transport::{Credentials, TokenSource};
+use sanderling_protocol::{Refusal, Token};
+use sanderling_transport::{CallError, Credentials, TokenSource};
+
+/// What each member answers by itself: method, page and body.
+const OF_A_MEMBER: [(&str, &str, &str); 4] = [
+    ("GET", "/metrics", ""),
+    ("GET", "/v1/group", ""),
+    ("PUT", "/v1/log", r#"{"filter": "info"}"#),
+    ("DELETE", "/v1/notice", ""),
+];
 
 /// Lets each member lead, so that each has connections to all others.
 fn lead_in_turn(guarded: &Guarded) {
@@ -175,4 +185,85 @@ fn group_goes_on_when_the_tokens_of_its_connections_have_ended() {
         pass(&clock, &guarded, hours);
         assert_goes_on(&guarded, &token, 1 + day);
     }
+}
+
+/// Returns a member's answers to what it answers by itself, with a token.
+fn answers(guarded: &Guarded, place: usize, token: &Token) -> Vec<String> {
+    let address = &guarded.group.members[place].as_ref().expect("it runs").http_address;
+    let answer = |(method, target, body)| {
+        block_on(http::send(address, (method, target), Some(token.reveal()), body))
+    };
+    OF_A_MEMBER.map(answer).into()
+}
+
+fn until_answered(guarded: &Guarded, place: usize, token: &Token, status: u16) {
+    let begin = format!("HTTP/1.1 {status} ");
+    until(&format!("member {place} answers with {status}"), SOON, || {
+        let answers = answers(guarded, place, token);
+        answers.iter().all(|answer| answer.starts_with(&begin)).then_some(())
+    });
+}
+
+/// Checks that a member refuses a token for now, over HTTP and in frames of the group.
+fn assert_refused_for_now(guarded: &Guarded, place: usize, token: &Token) {
+    for answer in answers(guarded, place, token) {
+        let is_refused = answer.starts_with("HTTP/1.1 503 ") && answer.contains("RetryAfter");
+        assert!(is_refused, "{answer}");
+    }
+    let token = Some(TokenSource::Given(token.clone()));
+    let (address, credentials) =
+        (&guarded.group.addresses[place], Credentials { token, tls: None });
+    let shown = block_on(group_page(address, &credentials)).map(drop);
+    let given = block_on(notice_member(address, &credentials, || None, ""));
+    for answer in [shown, given] {
+        let is_refused = matches!(answer, Err(CallError::Refused(Refusal::RetryAfter { .. })));
+        assert!(is_refused, "{answer:?}");
+    }
+}
+
+/// Starts a member that was killed again, on its directory and port.
+fn restart(guarded: &mut Guarded, place: usize) {
+    let flags = ["--secret-file", guarded.secret.as_str()];
+    let address = guarded.group.addresses[place].clone();
+    let server = guarded.group.spawn(place, &address, None, &flags);
+    guarded.group.members[place] = Some(server);
+}
+
+/// The others may have revoked it, and be gone since.
+#[test]
+fn member_that_no_leader_reaches_accepts_no_token_that_may_have_been_revoked() {
+    let mut guarded = Guarded::start(Vec::new());
+    guarded.settled();
+    let [left, stays] =
+        ["left", "stays"].map(|subject| guarded.token(&["--role", "admin", "--subject", subject]));
+    for place in 0..3 {
+        until_answered(&guarded, place, &left, 200);
+    }
+    // A member that runs stops to accept tokens a while after the others are gone.
+    let (cut, others) = (2, [0, 1]);
+    others.iter().for_each(|place| guarded.group.kill(*place));
+    until_answered(&guarded, cut, &stays, 503);
+    assert_refused_for_now(&guarded, cut, &left);
+    // The members are let in by one another, and go on.
+    others.iter().for_each(|place| restart(&mut guarded, *place));
+    until_answered(&guarded, cut, &stays, 200);
+    guarded.settled();
+    // One that was away has not received what the others have revoked meanwhile.
+    guarded.group.kill(cut);
+    let addresses = guarded.group.addresses[..2].join(",");
+    let words = ["token", "revoke", "--subject", "left", "--namenode", &addresses];
+    until("the others revoke it", SOON, || {
+        let revoked = run(sanderling().args(words).env("SANDERLING_TOKEN", &guarded.admin));
+        (revoked.code == 0).then_some(())
+    });
+    others.iter().for_each(|place| guarded.group.kill(*place));
+    restart(&mut guarded, cut);
+    for token in [&left, &stays] {
+        assert_refused_for_now(&guarded, cut, token);
+    }
+    let health = &guarded.group.members[cut].as_ref().expect("it runs").http_address;
+    assert_eq!(block_on(http::get(health, "/healthz"))["status"], "no_leader");
+    others.iter().for_each(|place| restart(&mut guarded, *place));
+    until_answered(&guarded, cut, &left, 401);
+    until_answered(&guarded, cut, &stays, 200);
 }

@@ -1,18 +1,22 @@
-//! Real processes with a secret: the claims of the tokens that servers make for themselves.
+//! Real processes with a secret: the claims of the tokens that servers and commands make for
+//! themselves.
 
 use crate::cluster;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::cluster::guarded::Guarded;
-use crate::cluster::{Cluster, SOON, Shape};
-use sanderling_core::access::{Claims, TokenRole, parts};
+use crate::cluster::{Cluster, Ran, SOON, Shape, run, sanderling};
+use sanderling_core::access::{Claims, Rights, TokenRole, parts};
 use sanderling_protocol::Token;
 
 /// How long a token may hold that names no cluster: an hour, and the time that the test takes.
 const ANYWHERE_SECONDS_MAX: u64 = 3600 + 60;
+
+/// How long a token holds with which a command calls a server once.
+const CALL_SECONDS: u64 = 15;
 
 /// A way to a namenode on which greetings are read.
 #[derive(Clone)]
@@ -142,6 +146,60 @@ fn id_of(cluster: &Cluster) -> String {
     health["cluster"].as_str().expect("an id").to_owned()
 }
 
+/// Returns the seconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.expect("after 1970").as_secs()
+}
+
+/// Makes a token of an operator with the cluster's secret.
+fn new_token(guarded: &Guarded, flags: &[&str]) -> Ran {
+    let words = ["token", "new", "--secret-file", &guarded.secret, "--role", "admin"];
+    run(sanderling().args(words).args(flags))
+}
+
+#[test]
+fn command_that_makes_a_token_shows_the_namenode_no_right_and_for_seconds_alone() {
+    let guarded = Guarded::start(0);
+    let tap = Tap::to(&guarded.cluster.namenode.address);
+    let made = new_token(&guarded, &["--namenode", &tap.address]);
+    assert_eq!(made.code, 0, "{made}");
+    let shown = tap.state.lock().expect("not poisoned").shown.clone();
+    assert!(!shown.is_empty(), "the command greets the namenode");
+    for claims in &shown {
+        let is_of_none = claims.role == TokenRole::Client && claims.rights == Rights::default();
+        assert!(is_of_none && claims.expires_at <= now() + CALL_SECONDS, "{claims:?}");
+    }
+}
+
+#[test]
+fn command_that_makes_a_token_sends_nothing_to_another_machine_without_encryption() {
+    let guarded = Guarded::start(0);
+    // This finds the machine's own address, and sends nothing. No machine has the other one (RFC
+    // 5737).
+    let own = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    let own = own.ok().map(|own| own.ip()).filter(|own| !own.is_loopback());
+    let listener = own.and_then(|own| TcpListener::bind((own, 0)).ok());
+    let bound = |it: &TcpListener| it.local_addr().expect("it is bound").to_string();
+    let address = listener.as_ref().map_or_else(|| "192.0.2.1:7600".to_owned(), bound);
+    let refused = new_token(&guarded, &["--namenode", &address]);
+    let why = format!("a token would go to {address} without encryption");
+    assert!(refused.code == 1 && refused.stderr.contains(&why), "{refused}");
+    let next = refused.stderr.lines().find(|line| line.contains("next:")).unwrap_or_default();
+    assert!(next.contains("--tls-ca PEM") && next.contains("--cluster ID"), "{refused}");
+    if let Some(listener) = listener {
+        listener.set_nonblocking(true).expect("set");
+        let came = listener.accept();
+        assert!(came.is_err(), "something was sent: {came:?}");
+    }
+    // Nothing needs to be requested for a cluster that is named.
+    let made = new_token(&guarded, &["--namenode", &address, "--cluster", "any"]);
+    assert_eq!(made.code, 0, "{made}");
+}
+
 #[test]
 fn servers_name_the_cluster_in_their_tokens_once_they_have_asked_for_it() {
     let guarded = Guarded::start(0);
@@ -155,9 +213,8 @@ fn servers_name_the_cluster_in_their_tokens_once_they_have_asked_for_it() {
         tap.until_bound(part, &id, 1);
         let unbound = tap.unbound(part);
         assert_eq!(unbound.len(), 1, "{part}: {unbound:?}");
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
         let end = unbound[0].expires_at;
-        assert!(end <= now.as_secs() + ANYWHERE_SECONDS_MAX, "{part} until {end}");
+        assert!(end <= now() + ANYWHERE_SECONDS_MAX, "{part} until {end}");
     }
     // They connect again, and have it.
     tap.lead_to(&cluster.namenode.address);

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::clock::GroupClock;
 use super::entry::{LogPlace, Payload, Vote};
+use super::freshness::Freshness;
 use super::group::{Group, GroupChange, GroupChangeError};
 use super::guard::{self, MessageRefusal};
 use super::lease::{Promise, Rounds};
@@ -44,6 +45,7 @@ pub struct Replica {
     incarnations: BTreeMap<MemberId, u64>,
     /// When each member last answered something that was sent to it.
     answered: BTreeMap<MemberId, Instant>,
+    freshness: Freshness,
     now: Instant,
     outputs: VecDeque<ReplicaOutput>,
     /// What was put out to be written and is not reported as written.
@@ -180,6 +182,7 @@ impl Replica {
             held_at: now,
             is_removed: false,
             answered: BTreeMap::new(),
+            freshness: Freshness::at_start(applied),
             now,
         };
         for entry in &entries {
@@ -259,6 +262,7 @@ impl Replica {
             _ => {}
         }
         if is_of_leader && term >= self.node.raft.term {
+            self.freshness.receive(now, body.agreed(), self.options.promise());
             self.take_leaders_time(now, time);
             // One that has not served yet has brought no round of its term.
             if let Some(time) = time.filter(|_| term == self.applied_term) {
@@ -340,6 +344,7 @@ impl Replica {
     /// entry of its term.
     pub fn applied(&mut self, now: Instant, index: u64) {
         self.applied = self.applied.max(index);
+        self.freshness.applied(index);
         self.confirm();
         self.drive(now);
         self.process(now);
@@ -361,8 +366,11 @@ impl Replica {
         // Ticks that a pause has swallowed are not made up for: what arrived meanwhile comes
         // first, and a promise never ends early.
         self.next_tick = now + self.options.tick;
-        if self.applied_term == self.term() && self.may_read(now) == ReadPermission::Yes {
-            self.clock.served(self.clock.time(now));
+        if self.may_read(now) == ReadPermission::Yes {
+            self.freshness.lead(now);
+            if self.applied_term == self.term() {
+                self.clock.served(self.clock.time(now));
+            }
         }
         // A member that cannot write does not stand for election.
         if self.role() == ReplicaRole::Leader || self.unwritten.is_empty() {
@@ -493,6 +501,14 @@ impl Replica {
             return None;
         }
         self.rounds.lease(&self.group, self.options.id, self.options.lease())
+    }
+
+    /// Returns until when this member may rely on what it has applied for what it answers by
+    /// itself, whether it leads or not. The moment has passed if no leader has reached it for six
+    /// times the longest time to an election, nor since it started.
+    #[must_use]
+    pub fn fresh_until(&self) -> Instant {
+        self.freshness.at().map_or(Instant(0), |at| at + self.options.fresh())
     }
 
     /// Returns whether a snapshot of this place was received and taken, and is not reported as

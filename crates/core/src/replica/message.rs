@@ -201,6 +201,15 @@ impl Envelope {
 }
 
 impl Body {
+    /// Returns the last entry that a leader's message shows as agreed; 0 if it shows none.
+    pub(super) const fn agreed(&self) -> u64 {
+        match self {
+            Self::Append { committed, .. } | Self::Heartbeat { committed } => *committed,
+            Self::Snapshot { place, .. } => place.index,
+            _ => 0,
+        }
+    }
+
     /// Returns whether only the leader of a term sends it.
     pub(super) const fn is_of_leader(&self) -> bool {
         matches!(

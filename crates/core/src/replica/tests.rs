@@ -10,6 +10,7 @@ use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Nonce};
 use super::*;
 
 mod flight;
+mod freshness;
 mod leader_moves;
 mod planner;
 mod snapshots;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sanderling_core::access::Claims;
 use sanderling_core::replica::{Body, Envelope, GroupGeneration};
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::{Header, Refusal};
@@ -59,9 +60,17 @@ impl GroupService {
         Arc::new(Self { work, state, notices, directory, incoming, writer, credentials })
     }
 
-    /// Answers a frame. Its caller was admitted as a namenode or an operator.
-    pub(crate) fn handle(self: &Arc<Self>, header: Header, body: &Bytes) -> Handled {
-        let frame = match decode_body::<GroupFrame>(body) {
+    /// Answers a frame. Its caller was admitted as a namenode or an operator, by the `claims` of
+    /// its token if there is one.
+    pub(crate) fn handle(
+        self: &Arc<Self>,
+        header: Header,
+        body: &Bytes,
+        claims: Option<&Claims>,
+    ) -> Handled {
+        let frame = decode_body::<GroupFrame>(body)
+            .and_then(|frame| self.check_fresh(&frame, claims).map(|()| frame));
+        let frame = match frame {
             Ok(frame) => frame,
             Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),
         };
@@ -110,6 +119,15 @@ impl GroupService {
                 let done = service.change(|reply| GroupInput::Order(order, reply)).await;
                 answer(&header, done)
             })),
+        }
+    }
+
+    /// Checks that the token of a caller may not have been revoked. What only a leader does needs
+    /// none of that: another member names the leader, and one that leads no more can do nothing.
+    fn check_fresh(&self, frame: &GroupFrame, claims: Option<&Claims>) -> Result<(), Refusal> {
+        match (frame, claims) {
+            (GroupFrame::Order(_) | GroupFrame::Join { .. }, _) | (_, None) => Ok(()),
+            (_, Some(claims)) => self.state.group.check_fresh(claims),
         }
     }
 

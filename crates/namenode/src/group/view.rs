@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::access::Claims;
 use sanderling_core::group_view::SLOW_AFTER;
 use sanderling_core::replica::{GroupGeneration, GroupRisk, MachineLife};
 use sanderling_protocol::message::MemberRole;
-use sanderling_protocol::{Instant, MemberId, Refusal};
+use sanderling_protocol::{Instant, MemberId, Millis, Refusal};
 use sanderling_transport::KnownGeneration;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -22,6 +23,10 @@ use super::wire::{GroupPage, MemberPage};
 const TAKES_OVER_WITHIN: Duration = Duration::from_millis(200);
 
 const _: () = assert!(TAKES_OVER_WITHIN.as_millis() < SLOW_AFTER.0 as u128);
+
+/// How long a caller waits before it calls a member again that no leader has reached for a while.
+/// A new leader is there within twice the shortest time of an election (400 ms), as a rule.
+const UNLED_PAUSE: Millis = Millis(200);
 
 /// The state of a namenode: it is alone, leads its group, or follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -147,6 +152,9 @@ pub(crate) struct MemberState {
     serving: AtomicU8,
     /// Until when the leader may answer reads by itself, by [`boot_time`] in microseconds.
     lease_until: AtomicU64,
+    /// Until when this member may rely on its list of revoked tokens without a lease, by
+    /// [`boot_time`] in microseconds.
+    fresh_until: AtomicU64,
     term: AtomicU64,
     generation: KnownGeneration,
     /// What the member was when its writer ended.
@@ -228,6 +236,26 @@ impl MemberState {
         self.lease_until.store(until, Ordering::Release);
     }
 
+    pub(crate) fn set_fresh(&self, until: Instant) {
+        self.fresh_until.store(until.0, Ordering::Release);
+    }
+
+    /// Checks that a token with these claims cannot have been revoked while no leader reached this
+    /// member, for what each member answers by itself.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`]: no leader has reached this member for a while, nor since it
+    /// started.
+    pub(crate) fn check_fresh(&self, claims: &Claims) -> Result<(), Refusal> {
+        let is_fresh = || boot_time().0 < self.fresh_until.load(Ordering::Acquire);
+        if !claims.is_revocable() || self.may_show() || is_fresh() {
+            return Ok(());
+        }
+        let why = "no leader has reached this namenode for some seconds, so the token may have \
+                   been revoked: call another namenode of the group";
+        Err(Refusal::RetryAfter { after: UNLED_PAUSE, why: why.to_owned() })
+    }
+
     pub(crate) fn set_status(&self, status: GroupStatus) {
         let leader = status.leader().filter(|row| row.member != status.member);
         let http = leader.map(|row| row.http.clone()).filter(|address| !address.is_empty());
@@ -293,5 +321,39 @@ impl MemberState {
         let status = self.status.lock();
         let leader = status.leader().filter(|row| row.member != status.member);
         Refusal::NotLeader { leader: leader.map(|row| row.address.clone()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_core::access::{Lineage, Rights, TokenRole};
+    use sanderling_protocol::{Path, TokenId};
+
+    use super::*;
+
+    fn claims(role: TokenRole, id: Option<u64>) -> Claims {
+        let lineage = Lineage { id: id.map(TokenId), ..Lineage::default() };
+        let (subject, subtree) = (role.word().to_owned(), Path::root());
+        Claims { subject, role, subtree, rights: Rights::ALL, expires_at: 0, lineage }
+    }
+
+    #[test]
+    fn member_that_no_leader_reaches_accepts_the_tokens_of_servers_alone() {
+        let state = MemberState::default();
+        let (server, operator) =
+            (claims(TokenRole::Namenode, None), claims(TokenRole::Admin, Some(7)));
+        let is_refused = || matches!(state.check_fresh(&operator), Err(Refusal::RetryAfter { .. }));
+        assert!(!is_refused(), "a namenode alone makes the list itself");
+        state.set_serving_state(ServingState::Follower);
+        assert!(is_refused());
+        assert_eq!(state.check_fresh(&server), Ok(()));
+        state.set_fresh(boot_time() + Millis(3_600_000));
+        assert!(!is_refused());
+        state.set_fresh(boot_time());
+        assert!(is_refused());
+        state.set_serving_state(ServingState::Leader);
+        assert!(is_refused(), "another one may lead");
+        state.set_lease(u64::MAX);
+        assert!(!is_refused());
     }
 }

@@ -18,7 +18,7 @@ use super::refusal::HttpRefusal;
 
 /// Longest time that one request waits for a store: a connection that is idle for longer may be
 /// closed on the way. Common proxies close after 60 s without bytes.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Time between two looks at the queue of a directory. About what a bucket's write takes (20 to
 /// 100 ms); a look is a short read of the catalog.

@@ -11,17 +11,30 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
 use sanderling_protocol::Refusal;
-use sanderling_transport::{HttpConnection, PageCallError, pass_on as send};
+use sanderling_transport::{HttpConnection, PageCallError, Pass, pass_on as send};
 use tokio::sync::watch;
 use tracing::debug;
 
 use super::api::{HttpApi, HttpResult};
+use super::durable::WAIT_MAX;
 use super::refusal::HttpRefusal;
 use super::{BODY_BYTES_MAX, console};
 
-/// Longest time to the head of the leader's answer: a forecast takes longest. Half of the time that
-/// the caller's own server has for its answer by default (`HttpOptions::answer_within`).
+/// Longest time to the head of the leader's answer, of pages that need no other. Half of the time
+/// that a server has for its answer by default (`HttpOptions::answer_within`).
 const WITHIN: Duration = Duration::from_secs(30);
+
+/// The same for a forecast, which reads all blocks of a node: nearly all of that time. What is left
+/// is for a connection to a leader that does not answer, and for the refusal.
+const FORECAST_WITHIN: Duration = Duration::from_secs(55);
+
+/// The same for a backup, which the leader writes before it sends it. As long as
+/// `sanderling namenode backup` waits.
+const BACKUP_WITHIN: Duration = Duration::from_secs(600);
+
+/// What a wait for a store may take beside its own time: the leader looks once more then, and may
+/// have to confirm that it leads. Chosen, not measured.
+const WAIT_REST: Duration = Duration::from_secs(5);
 
 /// A request that a member has passed on is passed on by no other: two members that take each other
 /// for the leader would send it in a circle.
@@ -40,8 +53,11 @@ const SENT: [HeaderName; 5] = [
 /// What of an answer the caller does not receive: it is about the connection.
 const KEPT: [HeaderName; 3] = [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE];
 
-/// The request whose answer waits for a store.
+/// The request whose answer waits for a store. It changes nothing, whatever its method.
 const WAIT: &str = "/v1/durable/wait";
+
+/// The page whose answer is a backup.
+const BACKUP: &str = "/v1/backup";
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +86,22 @@ fn is_stream(path: &str) -> bool {
     matches!(path, "/v1/stream" | "/v1/events")
 }
 
+/// Returns whether the answer of a path may begin later than others: its connection takes a place
+/// of those that wait, as it does at the leader.
+fn is_late(path: &str) -> bool {
+    is_stream(path) || matches!(path, WAIT | BACKUP)
+}
+
+/// Returns the longest time to the head of the leader's answer to a path.
+fn head_within(path: &str) -> Duration {
+    match path {
+        WAIT => WAIT_MAX + WAIT_REST,
+        BACKUP => BACKUP_WITHIN,
+        path if path.starts_with("/v1/nodes/") && path.ends_with("/forecast") => FORECAST_WITHIN,
+        _ => WITHIN,
+    }
+}
+
 /// Answers at the member that leads; elsewhere passes the request on to it. A stream breaks off
 /// when another member leads: its follower comes back, and gets what that one has.
 pub(super) async fn to_leader(
@@ -80,7 +112,13 @@ pub(super) async fn to_leader(
     let group = &api.requests.state.group;
     let path = request.uri().path();
     if is_about_member(path) {
-        return next.run(request).await;
+        // What the leader answers is checked there, by the newest list of revoked tokens.
+        let pass = request.extensions().get::<Option<Pass>>().and_then(Option::as_ref);
+        let checked = pass.map(|pass| group.check_fresh(pass.claims()?)).transpose();
+        return match checked {
+            Ok(_) => next.run(request).await,
+            Err(refusal) => HttpRefusal::from(refusal).into_response(),
+        };
     }
     if group.serving_state().serves() {
         let (is_stream, mut serving) = (is_stream(path), group.changes());
@@ -119,13 +157,13 @@ async fn passed_on(
         .map_err(|error| HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?;
     // While its body is still to come a connection cannot follow.
     let path = head.uri.path();
-    if (is_stream(path) || path == WAIT)
+    if is_late(path)
         && let Some(connection) = head.extensions.get::<HttpConnection>()
     {
         connection.follow()?;
     }
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let is_look = head.method.is_safe();
+    let (is_look, within) = (head.method.is_safe() || path == WAIT, head_within(path));
     let mut sent = HttpRequest::builder()
         .method(head.method)
         .uri(target)
@@ -144,7 +182,7 @@ async fn passed_on(
     });
     // A leader that has just ended, or is stopped, is followed by another one within a second.
     let answered = tokio::select! {
-        answered = send(sent, address, api.leader_tls.as_ref(), WITHIN) => {
+        answered = send(sent, address, api.leader_tls.as_ref(), within) => {
             answered.map_err(PassOnError::from)
         }
         () = &mut replaced => Err(PassOnError::from(OtherLeader)),
@@ -185,7 +223,23 @@ fn until(body: Body, happened: impl Future<Output = ()> + Send + 'static) -> Bod
 mod tests {
     use std::error::Error as _;
 
+    use sanderling_transport::HttpOptions;
+
     use super::*;
+
+    #[test]
+    fn answer_is_awaited_for_as_long_as_its_page_may_take() {
+        // A server cuts off what is not answered in time, unless it waits by its nature.
+        let cut_off = HttpOptions::default().answer_within;
+        for path in ["/v1/nodes", "/v1/nodes/d0/forecast", "/v1/nodes/d0/notice"] {
+            assert!(head_within(path) < cut_off && !is_late(path), "{path}");
+        }
+        assert!(head_within("/v1/nodes/d0/forecast") > WITHIN);
+        for path in [WAIT, BACKUP] {
+            assert!(head_within(path) > WAIT_MAX && is_late(path), "{path}");
+        }
+        assert!(head_within(BACKUP) > cut_off);
+    }
 
     #[test]
     fn cause_of_an_unanswered_request_is_its_source() {

@@ -71,6 +71,7 @@ impl CatalogWriter {
             // Reads are answered on other threads. A request to lead, or a vote, must not leave
             // before they see that the lease it ends was given up.
             self.state.group.set_lease(member.lease_until().0);
+            self.state.group.set_fresh(member.replica.fresh_until());
             let step = match member.next_step() {
                 Ok(Some(step)) => step,
                 Ok(None) => break,
@@ -152,6 +153,7 @@ impl CatalogWriter {
             (false, false) => ServingState::Follower,
         };
         self.state.group.set_lease(member.lease_until().0);
+        self.state.group.set_fresh(member.replica.fresh_until());
         if self.state.group.serving_state() == ServingState::Alone
             && serving != ServingState::Leader
         {

@@ -111,8 +111,32 @@ fn unusable(url: &str, to: BucketUse, error: &dyn fmt::Display) -> Failure {
 
 /// A backup that is being written. It has no name before it is published.
 pub(super) enum Writing {
-    File { file: tokio::fs::File, partial: PathBuf, target: PathBuf },
+    File { file: tokio::fs::File, partial: PartialFile, target: PathBuf },
     Bucket { upload: Box<WriteMultipart>, url: String },
+}
+
+/// A file that has part of a backup. It goes with this, unless it has another name by then: the
+/// command may end at any moment.
+pub(super) struct PartialFile {
+    path: PathBuf,
+    is_named: bool,
+}
+
+impl PartialFile {
+    /// Gives the file its name.
+    fn rename(mut self, target: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, target)?;
+        self.is_named = true;
+        Ok(())
+    }
+}
+
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        if !self.is_named {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl Place {
@@ -130,6 +154,7 @@ impl Place {
                 let file = options.create_new(true).write(true).mode(0o600).open(&partial);
                 let file = file.map_err(|error| Failure::file(&partial, error))?;
                 let file = tokio::fs::File::from_std(file);
+                let partial = PartialFile { path: partial, is_named: false };
                 Ok(Writing::File { file, partial, target: target.clone() })
             }
             Self::Bucket(url) => {
@@ -200,7 +225,7 @@ impl Writing {
         use tokio::io::AsyncWriteExt;
         match self {
             Self::File { file, partial, .. } => {
-                file.write_all(&piece).await.map_err(|error| Failure::file(partial, error))
+                file.write_all(&piece).await.map_err(|error| Failure::file(&partial.path, error))
             }
             Self::Bucket { upload, url } => {
                 let room = upload.wait_for_capacity(PARTS_MAX).await;
@@ -216,14 +241,12 @@ impl Writing {
         match self {
             Self::File { mut file, partial, target } => {
                 use tokio::io::AsyncWriteExt;
-                // The last bytes may find no room, and what is there would keep the rest of it.
-                let failed = |error: io::Error| {
-                    let _ = std::fs::remove_file(&partial);
-                    Failure::file(&partial, error)
-                };
+                let path = partial.path.clone();
+                let failed = |error: io::Error| Failure::file(&path, error);
+                // The last bytes may find no room.
                 file.flush().await.map_err(failed)?;
                 file.sync_all().await.map_err(failed)?;
-                std::fs::rename(&partial, &target).map_err(failed)?;
+                partial.rename(&target).map_err(failed)?;
                 let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let parent = parent.unwrap_or(Path::new("."));
                 let synced = std::fs::File::open(parent).and_then(|file| file.sync_all());
@@ -239,7 +262,7 @@ impl Writing {
     /// Removes what was written.
     pub(super) async fn give_up(self) {
         match self {
-            Self::File { partial, .. } => drop(std::fs::remove_file(partial)),
+            Self::File { .. } => {}
             Self::Bucket { upload, .. } => drop(upload.abort().await),
         }
     }
