@@ -32,8 +32,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use sanderling_client::ClientError;
 use sanderling_command::{
-    cluster, drain_plan, failure, fleet, global, near_units, next, output, printable, progress,
-    refused, session, units,
+    cluster, drain_plan, drain_wait, failure, fleet, global, near_units, next, notice_deadline,
+    output, printable, progress, refused, session, units,
 };
 use sanderling_protocol::Refusal;
 use sanderling_transport::CallError;

@@ -8,10 +8,11 @@ use sanderling_protocol::{NodeSelector, Reply, Request};
 
 use crate::failure::Failure;
 use crate::fleet::title;
+use crate::notice_deadline::NoticeDeadline;
 use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units::{Span, UnitError};
-use drain::Following;
+use drain::{DrainOrder, Following};
 use list::Ls;
 pub(crate) use list::room_line;
 
@@ -35,8 +36,8 @@ pub(crate) enum NodeCommand {
 pub(crate) struct NoticeArgs {
     /// The node's id, name or address
     pub(crate) node: String,
-    /// Time until the node is killed, as the cloud gives it: blocks that have not left by then are
-    /// lost
+    /// Time until the node is killed, as the cloud gives it, from the start of the command: blocks
+    /// that have not left by then are lost
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) deadline: SignedSpan,
     /// Why, for the events and the loss report
@@ -101,19 +102,14 @@ impl std::str::FromStr for SignedSpan {
 /// Runs `sanderling node ...`.
 ///
 /// # Errors
-/// The namenode's refusal; partial (5) when `--wait` saw data lost.
+/// The namenode's refusal; partial (5) when `--wait` saw data lost, or the drain taken back.
 pub(crate) async fn run(session: Session, command: NodeCommand) -> Result<(), Failure> {
     match command {
         NodeCommand::Ls(args) => list::run(&session, args).await,
         NodeCommand::Notice(args) => {
-            let selector = NodeSelector(args.node);
-            let request = Request::Notice {
-                node: selector.clone(),
-                deadline_millis: args.deadline.millis,
-                reason: args.reason,
-            };
-            let deadline = Some(args.deadline.millis);
-            drain::run(&session, selector, request, deadline, args.following).await
+            let (node, reason) = (NodeSelector(args.node), args.reason);
+            let deadline = Some(NoticeDeadline::from_now(args.deadline.millis));
+            drain::run(&session, &DrainOrder { node, reason, deadline }, args.following).await
         }
         NodeCommand::Recommend(args) => {
             let selector = NodeSelector(args.node);
@@ -122,10 +118,8 @@ pub(crate) async fn run(session: Session, command: NodeCommand) -> Result<(), Fa
             recommend(&session, request).await
         }
         NodeCommand::Decommission(args) => {
-            let selector = NodeSelector(args.node);
-            let request =
-                Request::Decommission { node: selector.clone(), reason: args.reason.clone() };
-            drain::run(&session, selector, request, None, args.following).await
+            let (node, reason, deadline) = (NodeSelector(args.node), args.reason, None);
+            drain::run(&session, &DrainOrder { node, reason, deadline }, args.following).await
         }
         NodeCommand::Cancel(args) => cancel(&session, NodeSelector(args.node)).await,
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use cluster::guarded::text;
 use cluster::namenodes::Group;
-use cluster::{SOON, Server, Starting, sanderling, until};
+use cluster::{SOON, Server, Starting, block_on, http, run, sanderling, spawn_with, until};
 use history::{Callers, number};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -284,4 +284,40 @@ fn spare_that_was_cut_off_when_it_was_removed_ends_though_its_leader_is_gone() {
     networks.cut_off(3, false);
     assert!(!spare.wait(SOON).success(), "a removed member serves no more");
     assert!(spare.log().contains("removed from its group"), "{}", spare.log());
+}
+
+/// Each of them answers, and none leads: all of them refuse.
+#[test]
+fn drain_while_no_namenode_leads_may_be_tried_again() {
+    let directory = TempDir::new().expect("a directory for the test");
+    let (networks, group) = match start(directory, 3) {
+        Ok(started) => started,
+        Err(why) => {
+            eprintln!("skipped, no network namespaces here: {why}");
+            return;
+        }
+    };
+    let (namenodes, listen) = (group.addresses.join(","), format!("{}.254:0", networks.begin));
+    let mut words = vec!["datanode", "--namenode", &namenodes, "--name", "d0", "--dram", "8MiB"];
+    // Nothing but this machine reaches the bridge.
+    words.extend(["--listen", &listen, "--http", "127.0.0.1:0", "--allow-unauthenticated"]);
+    let datanode = spawn_with(group.directory.path(), "d0", &words, &[]).serves();
+    for from in 0..3 {
+        for to in (0..3).filter(|to| *to != from) {
+            networks.drop_from(from, to, true);
+        }
+    }
+    let is_led = |place| {
+        let roles = group.roles(place);
+        roles.is_empty() || roles.iter().any(|(_, role)| role == "Leader")
+    };
+    until("no member leads", SOON, || (!(0..3).any(is_led)).then_some(()));
+    let at = &datanode.http_address;
+    let words = ["datanode", "drain", "--http", at, "--deadline", "300s", "--json"];
+    let ran = run(sanderling().args(words));
+    let last = ran.stderr.lines().last().unwrap_or_default();
+    let error: serde_json::Value = serde_json::from_str(last).expect("JSON");
+    assert_eq!((ran.code, &error["error"]["kind"]), (4, &"NotLeader".into()), "{ran}");
+    let health = block_on(http::get(at, "/healthz"));
+    assert_eq!(health["is_fenced"], true, "{health}");
 }

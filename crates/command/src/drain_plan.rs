@@ -14,7 +14,7 @@ use sanderling_protocol::{
 };
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::fleet::{forecast, nodes, title};
 use crate::refused::{self, unexpected};
 use crate::session::Session;
@@ -135,20 +135,6 @@ pub fn no_room(node: &NodeInfo, bytes: u64) -> String {
         title(node),
         node.name
     )
-}
-
-/// Returns why a node cannot be emptied without a loss, if so. A node that is not there has nothing
-/// to lose.
-///
-/// # Errors
-/// As [`Session::client`] and [`Session::call`].
-pub async fn objection(session: &Session, node: &str) -> Result<Option<String>, Failure> {
-    let client = session.client().await?;
-    match planned(session, &client, &NodeSelector(node.to_owned()), None).await {
-        Ok(plan) => Ok(plan.objection()),
-        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
-        Err(failure) => Err(failure),
-    }
 }
 
 /// Reads the node's blocks page by page.

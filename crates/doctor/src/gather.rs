@@ -11,7 +11,7 @@ use sanderling_command::cluster::first_address;
 use sanderling_command::session::Session;
 use sanderling_core::access::parts;
 use sanderling_namenode::{GroupPage, group_page};
-use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
+use sanderling_protocol::limits::{EVENTS_KEPT_MAX, EVENTS_PER_REPLY_MAX};
 use sanderling_protocol::message::{Member, Members};
 use sanderling_protocol::{
     EventKind, Millis, NodeId, NodeInfo, Policy, Refusal, Reply, Request, Token,
@@ -44,8 +44,14 @@ const LOOKS_MAX: usize = 256;
 /// The latest losses whose objects are looked up.
 const LOSSES_CHECKED_MAX: usize = 32;
 
-/// The latest events that are searched for nodes that died: those of one reply.
+/// The events that are read at once, as many as a namenode puts into one answer.
 const EVENTS_MAX: u32 = EVENTS_PER_REPLY_MAX;
+
+/// Most pages of events that are read: all that a namenode keeps, and one that is empty.
+const EVENT_PAGES_MAX: usize = EVENTS_KEPT_MAX / EVENTS_MAX as usize + 1;
+
+/// How long reading the events may take: twice as long as one answer. Chosen, not measured.
+const EVENTS_WITHIN: Duration = Duration::from_secs(6);
 
 const OBSERVE: &str = "read / or metrics";
 const ADMINISTER: &str = "administer";
@@ -95,7 +101,7 @@ pub(super) async fn look(session: &Session, http: Option<&str>) -> ClusterLook {
         ),
     };
     let died = match &client {
-        Ok(client) => died(client, &namenode).await,
+        Ok(client) => died(client).await,
         Err(_) => BTreeMap::new(),
     };
     let (datanodes, unlooked) = match &nodes {
@@ -161,17 +167,26 @@ fn of_group(page: GroupPage) -> Option<GroupPage> {
     (!is_alone).then_some(page)
 }
 
-/// Returns when nodes died, in seconds since 1970, as far as the latest events have it.
-async fn died(client: &Client, namenode: &ServerLook) -> BTreeMap<NodeId, u64> {
-    let figures = namenode.figures.as_ref().ok();
-    let last = figures.and_then(|figures| figures.count("sanderling_namenode_events"));
-    let after = last.unwrap_or_default().saturating_sub(EVENTS_MAX.into());
-    let events = answered(client.events(after, EVENTS_MAX, Millis(0)), OBSERVE).await;
-    let gone = events.into_iter().flatten().filter_map(|event| match event.kind {
-        EventKind::NodeGone { node, .. } => Some((node, event.at.0 / 1_000_000)),
-        _ => None,
-    });
-    gone.collect()
+/// Returns when nodes died, in seconds since 1970, as far as the events have it that the namenode
+/// keeps. It reads them from the first on: the numbers of the last ones follow from nothing, since
+/// each start of a namenode leaves many out.
+async fn died(client: &Client) -> BTreeMap<NodeId, u64> {
+    let (mut died, mut after) = (BTreeMap::new(), 0);
+    let until = Instant::now() + EVENTS_WITHIN;
+    for _ in 0..EVENT_PAGES_MAX {
+        let events = answered(client.events(after, EVENTS_MAX, Millis(0)), OBSERVE).await;
+        let events = events.unwrap_or_default();
+        let Some(last) = events.last() else { break };
+        after = last.sequence;
+        died.extend(events.iter().filter_map(|event| match event.kind {
+            EventKind::NodeGone { node, .. } => Some((node, event.at.0 / 1_000_000)),
+            _ => None,
+        }));
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    died
 }
 
 async fn connected(session: &Session) -> Result<Client, Unseen> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanderling_command::units;
+use sanderling_namenode::JOURNAL_FREE_BYTES_MIN;
 
 use super::check::{Check, of_nodes};
 use super::figures::MetricPage;
@@ -14,9 +15,6 @@ const UNSYNCED_SECONDS_MAX: f64 = 1.0;
 
 /// Percent of a bound of memory that is nearly all of it.
 const MEMORY_PERCENT: u64 = 90;
-
-/// Room on the disk below which the namenode will soon refuse changes.
-const FREE_BYTES_MIN: u64 = 128 << 20;
 
 /// Room on the disk below which there is none for snapshots and backups.
 const FREE_BYTES_WANTED: u64 = 1 << 30;
@@ -148,7 +146,7 @@ fn disk(figures: &MetricPage) -> Option<Check> {
     let whole = figure(figures, "directory_bytes").filter(|bytes| *bytes > 0)?;
     let found = format!("{} of {} free for the journal", units::bytes(free), units::bytes(whole));
     Some(match free {
-        0..FREE_BYTES_MIN => Check::fail("journal.disk", found, DISK),
+        0..JOURNAL_FREE_BYTES_MIN => Check::fail("journal.disk", found, DISK),
         _ if free < FREE_BYTES_WANTED => Check::warn("journal.disk", found, DISK),
         _ => Check::ok("journal.disk", found),
     })

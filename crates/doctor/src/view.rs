@@ -136,7 +136,7 @@ pub(super) struct ClusterLook {
     pub(super) datanodes: Vec<DatanodeLook>,
     /// Datanodes that were not looked at because time was over.
     pub(super) unlooked: Vec<String>,
-    /// When nodes died, in seconds since 1970, as far as the latest events have it.
+    /// When nodes died, in seconds since 1970, as far as the events have it that are kept.
     pub(super) died: BTreeMap<NodeId, u64>,
     /// The token that was shown: its claims, or why it cannot be read.
     pub(super) token: Option<Result<Claims, UnreadToken>>,

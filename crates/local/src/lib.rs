@@ -3,6 +3,7 @@
 mod add;
 mod advice;
 mod directory;
+mod emptying;
 mod keys;
 mod launch;
 mod lock;

@@ -1,17 +1,19 @@
 //! `local restart`.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
-use sanderling_command::drain_plan;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::global::Global;
 use sanderling_command::output::Output;
-use sanderling_command::session::{Session, block_on};
+use sanderling_command::process::RecordedProcess;
+use sanderling_protocol::NodeId;
 
 use super::directory::{ClusterDirectory, directory};
+use super::emptying;
 use super::launch::{
     READY_WITHIN, Starting, catalog_of, datanode_words, is_of_group, launch, namenode_words,
 };
@@ -21,8 +23,11 @@ use super::record::{Record, ServerRecord, ServerRole};
 
 /// `local restart`.
 #[derive(Debug, Args)]
-#[command(after_help = "A datanode that runs is emptied first: its blocks move to the others. \
-Without room for them the command stops with exit code 2. A namenode keeps its catalog.")]
+#[command(
+    after_help = "A datanode that runs is emptied first, however long that takes: its blocks \
+move to the others. Without room for them the command stops with exit code 2. A namenode keeps its \
+catalog."
+)]
 pub struct LocalRestart {
     /// Where the cluster lives.
     #[command(flatten)]
@@ -34,58 +39,109 @@ pub struct LocalRestart {
     pub(crate) yes: bool,
 }
 
-/// How long a server may take to end by itself: a datanode moves its blocks away meanwhile, for 25
-/// seconds at most.
+/// How long a server may take to end by itself. A datanode that is not empty by then, since its
+/// loss is confirmed, moves blocks away meanwhile, for 25 seconds at most.
 const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// A datanode's process that was emptied.
+struct Emptied {
+    process: RecordedProcess,
+    /// Its incarnation, if the namenode has one.
+    node: Option<NodeId>,
+}
 
 pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Result<(), Failure> {
     let directory = directory(&args.place)?;
-    Record::existing(&directory)?;
+    let emptied = emptied(global, args, &directory)?;
     let _lock = Lock::take(&directory)?;
-    let mut record = Record::existing(&directory)?;
-    record.must_be_started()?;
+    let mut record = restartable(&directory, &args.name)?;
     let server = record.server(&args.name)?.clone();
-    if server.role == ServerRole::Datanode {
+    if server.process.is_running() {
+        let is_same = emptied.as_ref().is_some_and(|it| it.process == server.process);
+        if server.role == ServerRole::Datanode && !is_same {
+            let cause = format!("another command has started {} meanwhile", args.name);
+            return Err(Failure::new(Exit::Unavailable, FailureKind::Busy, cause)
+                .next("sanderling local status"));
+        }
+        end(&server, output);
+    }
+    start(global, output, &mut record, &server)?;
+    match emptied.and_then(|it| it.node) {
+        Some(node) => emptying::nothing_lost(&record, output, node),
+        None => Ok(()),
+    }
+}
+
+/// Reads the record of a cluster of which a process may be started anew.
+fn restartable(directory: &Path, name: &str) -> Result<Record, Failure> {
+    let record = Record::existing(directory)?;
+    record.must_be_started()?;
+    if record.server(name)?.role == ServerRole::Datanode {
         record.must_have_namenode()?;
     }
-    if server.process.is_running() {
-        if server.role == ServerRole::Datanode && !args.yes {
-            confirmed(output, &record, &args.name).map_err(|failure| record.mended(failure))?;
-        }
-        server.process.signal(Signal::TERM);
-        if !server.process.wait(END_WITHIN) {
-            server.process.signal(Signal::KILL);
-            let _ = server.process.wait(Duration::from_secs(2));
-            output.note(format_args!("{} did not end by itself and was killed", args.name));
-        }
+    Ok(record)
+}
+
+/// Empties the process, if it is a datanode that runs. That may take long, so other commands of
+/// `local` may go on meanwhile: `local add` makes room.
+fn emptied(
+    global: &Global,
+    args: &LocalRestart,
+    directory: &Path,
+) -> Result<Option<Emptied>, Failure> {
+    let record = restartable(directory, &args.name)?;
+    let server = record.server(&args.name)?;
+    if server.role != ServerRole::Datanode || !server.process.is_running() {
+        return Ok(None);
     }
-    let words = words(&record, &server)?;
-    let shape = server.shape.clone();
+    let node = emptying::run(global, &record, &args.name, args.yes);
+    let node = node.map_err(|failure| record.mended(failure))?;
+    Ok(Some(Emptied { process: server.process, node }))
+}
+
+/// Ends the process.
+fn end(server: &ServerRecord, output: Output) {
+    server.process.signal(Signal::TERM);
+    if !server.process.wait(END_WITHIN) {
+        server.process.signal(Signal::KILL);
+        let _ = server.process.wait(Duration::from_secs(2));
+        output.note(format_args!("{} did not end by itself and was killed", server.name));
+    }
+}
+
+/// Starts the process anew, and waits until it does what it is for.
+fn start(
+    global: &Global,
+    output: Output,
+    record: &mut Record,
+    server: &ServerRecord,
+) -> Result<(), Failure> {
+    let words = words(record, server)?;
+    let (name, shape) = (&server.name, server.shape.clone());
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
-    let mut starting = launch(&mut record, server.role, &args.name, shape, words)?;
+    let mut starting = launch(record, server.role, name, shape, words)?;
     let ready = match starting.serves(limit) {
         Ok(ready) => ready,
-        Err(failure) if is_removed(&record, &server)? => {
-            return Err(failure.instead(rejoin(&record, &server)));
+        Err(failure) if is_removed(record, server)? => {
+            return Err(failure.instead(rejoin(record, server)));
         }
         Err(failure) if server.role == ServerRole::Datanode => return Err(record.mended(failure)),
         Err(failure) => return Err(failure),
     };
-    let restarted = record.server_mut(&args.name)?;
+    let restarted = record.server_mut(name)?;
     restarted.address = ready.address;
     if restarted.role == ServerRole::Namenode {
         restarted.http_address = ready.http_address;
     }
     record.write()?;
-    let restarted = record.server(&args.name)?;
-    match takes_part(&record, restarted, &mut starting)? {
+    let restarted = record.server(name)?;
+    match takes_part(record, restarted, &mut starting)? {
         PlaceInGroup::Leaderless => output.note(format_args!(
-            "{} serves again, and no namenode leads its group: sanderling group ls",
-            args.name
+            "{name} serves again, and no namenode leads its group: sanderling group ls"
         )),
-        _ => output.note(format_args!("{} serves again", args.name)),
+        _ => output.note(format_args!("{name} serves again")),
     }
-    output.result(record.server(&args.name)?, |writer| writeln!(writer, "{}", args.name))
+    output.result(restarted, |writer| writeln!(writer, "{name}"))
 }
 
 /// Returns the words that start the process anew.
@@ -138,20 +194,4 @@ fn takes_part(
         );
     }
     Ok(found)
-}
-
-/// Stops before bytes are lost that have no room elsewhere. Without an answer of the namenode
-/// nothing can be moved, which is the same.
-fn confirmed(output: Output, record: &Record, name: &str) -> Result<(), Failure> {
-    let mut objection = None;
-    block_on(async {
-        let credentials = record.credentials()?;
-        let session = Session::new(record.namenode.clone(), credentials, output);
-        objection = drain_plan::objection(&session, name).await?;
-        Ok(())
-    })?;
-    let Some(objection) = objection else { return Ok(()) };
-    Err(Failure::new(Exit::Usage, FailureKind::NotConfirmed, objection)
-        .tried("planned to move its blocks to the other datanodes: nothing was changed")
-        .next("sanderling local add, or the same with --yes"))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_command::notice_deadline::NoticeDeadline;
 use sanderling_command::ready::Ready;
 use sanderling_command::session::Session;
 use sanderling_command::units::{self, Span};
@@ -25,7 +26,7 @@ pub struct LocalDrain {
     /// The datanode's ready file, which has that address
     #[arg(long, value_name = "FILE", conflicts_with = "http")]
     ready_file: Option<PathBuf>,
-    /// Time until the machine is taken
+    /// Time until the machine is taken, from the start of the command
     #[arg(long, value_name = "DURATION", default_value = "25s")]
     deadline: Span,
     /// Reason, for the events
@@ -45,17 +46,22 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Gives the notice, and waits if that is requested.
 ///
 /// # Errors
-/// Unavailable (4): no datanode answers there. Partial (5): blocks were left at the deadline.
+/// Unavailable (4): no datanode answers there, or no namenode takes the notice now. Partial (5):
+/// blocks were left at the deadline, or the notice was taken back.
 pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failure> {
+    let given = i64::try_from(args.deadline.0.as_millis()).unwrap_or(i64::MAX);
+    let deadline = NoticeDeadline::from_now(given);
     let address = address(&args)?;
-    let millis = u64::try_from(args.deadline.0.as_millis()).unwrap_or(u64::MAX);
-    let body = json!({ "deadline_millis": millis, "reason": args.reason }).to_string();
     let endpoint = PageEndpoint { address: &address, server: "datanode" };
     let token = page_token(&session, &args.held, "drain", &endpoint)?;
     let tls = session.credentials.tls.as_ref();
     let tried =
         |failure: Failure| failure.tried(format_args!("a notice to the datanode at {address}"));
     check_role(&address, tls).await.map_err(tried)?;
+    // That may have taken long.
+    let millis = deadline.left_millis();
+    let left = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+    let body = json!({ "deadline_millis": millis, "reason": args.reason }).to_string();
     let call = PageCall {
         address: &address,
         tls,
@@ -63,7 +69,7 @@ pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failur
         method: "POST",
         target: if args.wait { "/v1/notice?wait=true" } else { "/v1/notice" },
         body,
-        within: if args.wait { args.deadline.0 + ANSWER_WITHIN } else { ANSWER_WITHIN },
+        within: if args.wait { left.saturating_add(ANSWER_WITHIN) } else { ANSWER_WITHIN },
     };
     let (status, body) = tokio::select! {
         answer = call.send() => answer.map_err(unanswered).map_err(tried)?,
@@ -116,7 +122,8 @@ fn refused(status: u16, answer: &Value) -> Failure {
     let (name, message) = (text("name"), text("message"));
     let (exit, next) = match status {
         401 | 403 => (Exit::Failure, "the same with --token-file or --secret-file"),
-        503 => (Exit::Unavailable, "sanderling doctor"),
+        // The datanode has the notice, and repeats it to its namenodes.
+        502 | 503 => (Exit::Unavailable, "sanderling doctor"),
         504 => (Exit::Partial, "sanderling fsck lists what is lost once the machine is gone"),
         _ => (Exit::Failure, "sanderling node ls --all"),
     };
@@ -151,4 +158,19 @@ fn print(session: &Session, args: &LocalDrain, node: &Value) -> Result<(), Failu
     let bytes = units::bytes(number(&drain["lost_bytes"]));
     let cause = format!("{bytes} in {lost} blocks were lost with {title}");
     Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause).next("sanderling fsck"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_a_group_that_cannot_decide_now_may_be_tried_again() {
+        for (status, name) in [(503, "NotLeader"), (502, "Undecided"), (503, "RetryAfter")] {
+            let failure = refused(status, &json!({ "error": { "name": name, "message": "why" } }));
+            assert_eq!((failure.exit, failure.kind.name()), (Exit::Unavailable, name));
+        }
+        let failure = refused(400, &json!({ "error": { "name": "BadRequest", "message": "why" } }));
+        assert_eq!(failure.exit, Exit::Failure);
+    }
 }

@@ -1,16 +1,15 @@
 //! `sanderling node notice` and `decommission`: give the order, and watch the node empty.
 
-use std::time::{Duration, Instant};
-
 use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
-use sanderling_protocol::{NodeSelector, Policy, Refusal, Reply, Request};
+use sanderling_protocol::{NodeSelector, Policy, Reply, Request};
 
-use crate::drain_plan::{self, VERDICT_WITHIN};
+use crate::drain_plan;
+use crate::drain_wait::DrainWait;
 use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
-use crate::fleet::{forecast, nodes, title};
-use crate::progress::Progress;
+use crate::fleet::{nodes, title};
+use crate::notice_deadline::NoticeDeadline;
 use crate::refused;
 use crate::refused::unexpected;
 use crate::session::Session;
@@ -22,7 +21,8 @@ pub(crate) struct Following {
     /// Print what would move, to where and how long it would take, and move nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Wait until the node is empty or gone; exit code 5 when data was lost
+    /// Wait until the node is empty or gone; exit code 5 when data was lost, or when the drain was
+    /// taken back
     #[arg(long)]
     pub(crate) wait: bool,
     /// Confirm a drain by whose forecast bytes are late or have no room; without it the command
@@ -31,36 +31,99 @@ pub(crate) struct Following {
     pub(crate) yes: bool,
 }
 
-/// How often `--wait` looks.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Most times that a notice is given while the namenode takes it late: a namenode that stood still
+/// once has a later one in time. Chosen, not measured.
+const GIVEN_MAX: usize = 3;
+
+/// An order that a node be emptied.
+#[derive(Debug)]
+pub(super) struct DrainOrder {
+    /// The node.
+    pub(super) node: NodeSelector,
+    /// Why, for the events.
+    pub(super) reason: String,
+    /// When the node is killed; `None` to decommission it.
+    pub(super) deadline: Option<NoticeDeadline>,
+}
+
+impl DrainOrder {
+    fn left_millis(&self) -> Option<i64> {
+        self.deadline.map(NoticeDeadline::left_millis)
+    }
+
+    /// Returns the request for the order that is sent now.
+    fn request(&self) -> Request {
+        let (node, reason) = (self.node.clone(), self.reason.clone());
+        match self.left_millis() {
+            Some(deadline_millis) => Request::Notice { node, deadline_millis, reason },
+            None => Request::Decommission { node, reason },
+        }
+    }
+
+    /// Returns whether the namenode reckons with a later deadline than this one: the request waited
+    /// for it, with the time that was left when it was sent.
+    fn was_taken_late(&self, taken: &NodeInfo) -> bool {
+        match (self.deadline, taken.deadline_in) {
+            (Some(deadline), Some(left)) => deadline.is_before(left),
+            _ => false,
+        }
+    }
+
+    /// Gives the order, and a notice that was taken late once more: that brings the deadline
+    /// nearer. Returns the node as the namenode has it then.
+    async fn give(&self, session: &Session, client: &Client) -> Result<NodeInfo, Failure> {
+        let mut taken = self.give_once(session, client).await?;
+        for _ in 1..GIVEN_MAX {
+            if !self.was_taken_late(&taken) {
+                break;
+            }
+            // The node has its notice already.
+            let Ok(again) = self.give_once(session, client).await else { break };
+            taken = again;
+        }
+        Ok(taken)
+    }
+
+    async fn give_once(&self, session: &Session, client: &Client) -> Result<NodeInfo, Failure> {
+        match session.call(client, self.request()).await? {
+            Reply::Node(info) => Ok(*info),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+}
 
 pub(super) async fn run(
     session: &Session,
-    selector: NodeSelector,
-    request: Request,
-    deadline_millis: Option<i64>,
+    order: &DrainOrder,
     following: Following,
 ) -> Result<(), Failure> {
     let client = session.client().await?;
     if following.dry_run {
-        return drain_plan::run(session, &client, &selector, deadline_millis).await;
+        let given = order.deadline.map(NoticeDeadline::given_millis);
+        return drain_plan::run(session, &client, &order.node, given).await;
     }
-    let no_room = confirmed(session, &client, &selector, deadline_millis, following.yes).await?;
-    let reply = session.call(&client, request).await?;
-    let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
+    let no_room = confirmed(session, &client, order, following.yes).await?;
+    let taken = order.give(session, &client).await?;
     if let Some(note) = &no_room {
         session.output.note(note);
     }
     note_without_active(session, &client).await;
     if following.wait {
-        return wait(session, &client, *info, deadline_millis, no_room.is_some()).await;
+        let wait = DrainWait {
+            deadline: order.deadline.and_then(NoticeDeadline::moment),
+            is_noted: no_room.is_some(),
+            next_without_room: next_without_room(session, &taken),
+            ordered: taken,
+        };
+        let ended = wait.end(session, &client).await?;
+        return verdict(session, &ended);
     }
-    session.output.result(&info, |writer| {
-        let deadline = info.deadline_in.map(|left| format!(" within {}", units::millis(left)));
-        let bytes = units::bytes(info.exposure_bytes);
+    session.output.result(&taken, |writer| {
+        let deadline = taken.deadline_in.map(|left| format!(" within {}", units::millis(left)));
+        let bytes = units::bytes(taken.exposure_bytes);
         let deadline = deadline.unwrap_or_default();
-        let blocks = units::count(info.blocks, "block", "blocks");
-        writeln!(writer, "{}: {blocks}, {bytes} leave{deadline}", title(&info))
+        let blocks = units::count(taken.blocks, "block", "blocks");
+        writeln!(writer, "{}: {blocks}, {bytes} leave{deadline}", title(&taken))
     })
 }
 
@@ -78,15 +141,15 @@ async fn note_without_active(session: &Session, client: &Client) {
 async fn confirmed(
     session: &Session,
     client: &Client,
-    selector: &NodeSelector,
-    deadline_millis: Option<i64>,
+    order: &DrainOrder,
     is_confirmed: bool,
 ) -> Result<Option<String>, Failure> {
-    if deadline_millis.is_some_and(|millis| millis <= 0) {
+    let left_millis = order.left_millis();
+    if left_millis.is_some_and(|millis| millis <= 0) {
         // The namenode refuses it in its own words.
         return Ok(None);
     }
-    let plan = match drain_plan::planned(session, client, selector, deadline_millis).await {
+    let plan = match drain_plan::planned(session, client, &order.node, left_millis).await {
         Ok(plan) => plan,
         // A confirmed order does not depend on a forecast.
         Err(_) if is_confirmed => return Ok(None),
@@ -101,65 +164,6 @@ async fn confirmed(
         .next("the same with --dry-run, or the same with --yes"))
 }
 
-/// Watches the node until it is empty, gone, or taken back.
-async fn wait(
-    session: &Session,
-    client: &Client,
-    noticed: NodeInfo,
-    deadline_millis: Option<i64>,
-    mut is_noted: bool,
-) -> Result<(), Failure> {
-    let mut progress = Progress::start(session.output, "moving", Some(noticed.exposure_bytes));
-    let millis = deadline_millis.and_then(|millis| u64::try_from(millis).ok());
-    let limit =
-        millis.map(|millis| Instant::now() + Duration::from_millis(millis) + VERDICT_WITHIN);
-    let mut is_without_room = is_noted;
-    loop {
-        let fleet = nodes(session, client, true).await.map_err(|failure| {
-            let tried = format!("waited for {} to be empty: its drain goes on", title(&noticed));
-            failure.tried(tried).next("sanderling node ls --all")
-        })?;
-        let Some(info) = fleet.into_iter().find(|node| node.id == noticed.id) else {
-            return Err(refused::refusal_failure(&Refusal::NodeGone { node: noticed.id }));
-        };
-        let drain = info.drain.unwrap_or_default();
-        if let Some(expected) = drain.forecast.filter(|_| info.policy.is_draining()) {
-            progress.describe(&format!("moving, left {}", forecast(&expected)));
-            is_without_room = expected.unplaced_bytes > 0;
-            if is_without_room && !is_noted {
-                is_noted = true;
-                session.output.note(drain_plan::no_room(&info, expected.unplaced_bytes));
-            }
-        }
-        progress.set(drain.moved_bytes);
-        if !info.policy.is_draining() {
-            progress.finish();
-            return ended(session, &info);
-        }
-        if limit.is_some_and(|limit| Instant::now() > limit) {
-            let cause = format!("{} is still draining after its deadline", title(&info));
-            return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
-                .tried(format_args!(
-                    "waited {} longer for the namenode to declare the node empty or gone",
-                    units::duration(VERDICT_WITHIN)
-                ))
-                .next("sanderling node ls --all"));
-        }
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = session.ended.cancelled() => {
-                let left = units::bytes(drain.left_bytes);
-                let failure = Failure::silent(Exit::Interrupted)
-                    .tried(format_args!("waited for {} to be empty: {left} left", title(&info)));
-                return Err(match is_without_room {
-                    true => failure.next(next_without_room(session, &info)),
-                    false => failure,
-                });
-            }
-        }
-    }
-}
-
 /// Returns the next step of a drain that waits for room: more time does not help.
 fn next_without_room(session: &Session, node: &NodeInfo) -> String {
     let addition = sanderling_local::addition(&session.namenode);
@@ -167,7 +171,11 @@ fn next_without_room(session: &Session, node: &NodeInfo) -> String {
     format!("{}, or {cancel}", addition.unwrap_or("start another datanode"))
 }
 
-fn ended(session: &Session, info: &NodeInfo) -> Result<(), Failure> {
+/// Prints what has become of the node.
+///
+/// # Errors
+/// Partial (5) when data was lost with it.
+fn verdict(session: &Session, info: &NodeInfo) -> Result<(), Failure> {
     let drain = info.drain.unwrap_or_default();
     session.output.result(info, |writer| {
         writeln!(writer, "{} is {}", title(info), info.policy.name())?;

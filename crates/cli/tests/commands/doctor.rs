@@ -1,6 +1,5 @@
 //! `sanderling doctor` on running clusters: each condition is found, named, and gets a next step.
 
-use crate::cluster;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -12,10 +11,10 @@ use crate::cluster::guarded::{Guarded, kept, text};
 use crate::cluster::namenodes::Group;
 use crate::cluster::stores::{fleet_with, make};
 use crate::cluster::{
-    Cluster, Ran, SOON, Shape, block_on, bytes_of, path, run, sanderling, until_node,
+    Cluster, Ran, SOON, Shape, block_on, bytes_of, path, run, sanderling, until_gone, until_node,
 };
 use sanderling_client::{Client, PutOptions};
-use sanderling_protocol::{NodeSelector, Policy, Token};
+use sanderling_protocol::{Millis, NodeSelector, Policy, Request, Token};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -312,6 +311,42 @@ fn killed_node_and_its_losses_are_found() {
     let report = doctor(&cluster);
     report.has("losses.mended", "ok");
     assert_eq!(report.ran.code, 0, "{}", report.ran);
+    // A start leaves out the numbers of many events.
+    cluster.restart_namenode();
+    for http in [cluster.namenode.http_address.clone(), "127.0.0.1:1".to_owned()] {
+        let report = until_found(|| examine(&cluster, &http, &[], None), "nodes.gone", "warn");
+        let gone = report.has("nodes.gone", "warn");
+        assert_eq!(gone["nodes"], json!(["n1"]), "{gone}");
+    }
+}
+
+/// One answer of a namenode has a thousand events.
+#[test]
+fn nodes_that_were_killed_before_and_after_a_thousand_other_events_are_found() {
+    let mut cluster = Cluster::of(3);
+    cluster.datanode("n1").kill();
+    until_found(|| doctor(&cluster), "nodes.gone", "warn");
+    block_on(async {
+        let client = cluster.client().await;
+        let n0 = NodeSelector("n0".to_owned());
+        for _ in 0..510 {
+            let (node, reason, is_withdrawn) = (n0.clone(), "test".to_owned(), false);
+            let request = Request::Recommend { node, reason, is_withdrawn };
+            client.request(request).await.expect("taken");
+            client.cancel(&n0).await.expect("taken back");
+        }
+        let events = client.events(0, 1000, Millis(0)).await.expect("the namenode answers");
+        assert_eq!(events.len(), 1000, "there are too few: the test shows nothing");
+        cluster.datanode("n2").kill();
+        until_gone(&client, "n2").await;
+    });
+    for http in [cluster.namenode.http_address.clone(), "127.0.0.1:1".to_owned()] {
+        let report = examine(&cluster, &http, &[], None);
+        let gone = report.has("nodes.gone", "warn");
+        let mut names = gone["nodes"].as_array().expect("a list").clone();
+        names.sort_by_key(Value::to_string);
+        assert_eq!(names, [json!("n1"), json!("n2")], "{gone}");
+    }
 }
 
 #[test]
@@ -371,7 +406,7 @@ fn drain_whose_rest_expires_is_no_problem_and_empty_nodes_are_listed() {
     let cluster = Cluster::start(Shape { datanodes: 3, namenode, ..Shape::default() });
     block_on(async {
         let client = cluster.client().await;
-        let ttl = Some(sanderling_protocol::Millis(60_000));
+        let ttl = Some(Millis(60_000));
         let options = PutOptions { ttl, ..PutOptions::default() };
         client.put(&path("/short"), bytes_of(7, 1 << 20), &options).await.expect("stored");
         let nodes = client.nodes(false).await.expect("answered");
@@ -418,7 +453,7 @@ fn fleet_over_its_reserve_is_found() {
         }
         assert!(at > 20, "too little was stored: {at}");
         cluster.datanode("n3").kill();
-        cluster::until_gone(&client, "n3").await;
+        until_gone(&client, "n3").await;
         let report = until_found(|| doctor(&cluster), "reserve.missing", "warn");
         let found = report.has("reserve.missing", "warn")["found"].as_str().expect("a text");
         assert!(found.contains("would be lost") && found.contains("MiB"), "{found}");

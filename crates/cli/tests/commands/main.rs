@@ -3,6 +3,7 @@
 #[path = "../cluster/mod.rs"]
 mod cluster;
 
+mod backup_ends;
 mod bench;
 mod config;
 mod context;
@@ -17,6 +18,7 @@ mod local;
 mod local_directory;
 mod local_ends;
 mod local_environment;
+mod local_restart;
 mod mistakes;
 mod otlp;
 mod partial;

@@ -6,11 +6,16 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::model::{Losses, Model};
 use crate::cluster::{
-    Cluster, SOON, Shape, block_on, bytes_of, path, until_drained, until_gone, until_node,
+    Cluster, SOON, Shape, block_on, bytes_of, path, run, sanderling, until_drained, until_gone,
+    until_node,
 };
+use crate::relay::Relay;
 use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::node::NodeInfo;
-use sanderling_protocol::{BlockId, EventKind, Millis, NodeId, NodeSelector, Policy};
+use sanderling_protocol::{
+    BlockId, EventKind, Header, Millis, NodeId, NodeSelector, Op, Policy, Request,
+};
 use tokio_util::sync::CancellationToken;
 
 /// A deadline that no drain of these tests meets, however busy the machine is.
@@ -451,5 +456,76 @@ fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
         cluster.datanode("n0").resume();
         assert_eq!(Losses::reported(&client).await, held, "what is lost stays lost");
         model.check(&client, &held).await;
+    });
+}
+
+/// Time in which a server does not answer is time that the machine has no more.
+#[test]
+fn deadline_of_a_notice_counts_from_the_start_of_its_command() {
+    // Less than the 3 s that a command gives a namenode for its first answer.
+    const PAUSED: Duration = Duration::from_millis(2_500);
+    const GIVEN: Duration = Duration::from_secs(60);
+    // The pause would come on top of it.
+    const LATEST: Duration = Duration::from_secs(62);
+    let cluster = Cluster::of(2);
+    let [n0, n1] = [0, 1].map(|at| &cluster.datanodes[at]);
+    let notice = ["node", "notice", &n0.name, "--deadline", "60s", "--yes"];
+    let drain = ["datanode", "drain", "--http", &n1.http_address, "--deadline", "60s"];
+    for (server, node, words) in [(&cluster.namenode, n0, &notice[..]), (n1, n1, &drain[..])] {
+        server.pause();
+        let began = Instant::now();
+        let ran = std::thread::scope(|scope| {
+            let given = scope.spawn(|| cluster.cli(words));
+            std::thread::sleep(PAUSED);
+            server.resume();
+            given.join().expect("no panic")
+        });
+        assert_eq!(ran.code, 0, "{ran}");
+        assert!(ran.took >= PAUSED / 2, "it waited for nothing: {ran}");
+        block_on(async {
+            let client = cluster.client().await;
+            let passed = began.elapsed();
+            let left = info(&client, &node.name).await.deadline_in.expect("it has a deadline");
+            let at = passed + Duration::from(left);
+            assert!(at <= LATEST, "{at:?} after the start for {GIVEN:?}: {ran}");
+        });
+    }
+}
+
+fn request_with_a_notice(header: &Header, body: &[u8]) -> Option<String> {
+    if header.op != Op::Meta {
+        return None;
+    }
+    let requests: Vec<Request> = decode_body(body).ok()?;
+    // It may be a part of one that is made once.
+    let has_one = requests.iter().any(|request| format!("{request:?}").contains("Notice {"));
+    has_one.then(|| "a notice".to_owned())
+}
+
+/// It was sent with the time that was left then.
+#[test]
+fn notice_that_the_namenode_takes_late_is_given_again_with_less_time() {
+    const HELD: Duration = Duration::from_secs(2);
+    // The time for which it is held would come on top of the minute.
+    const LATEST: Duration = Duration::from_millis(61_500);
+    let cluster = Cluster::of(2);
+    block_on(async {
+        let relay = Relay::before(&cluster.namenode.address, request_with_a_notice).await;
+        relay.close();
+        let mut command = sanderling();
+        command.args(["node", "notice", "n0", "--deadline", "60s", "--yes"]);
+        command.args(["--namenode", &relay.address]);
+        let began = Instant::now();
+        let given = tokio::task::spawn_blocking(move || run(&mut command));
+        relay.held().await;
+        tokio::time::sleep(HELD).await;
+        relay.open();
+        let ran = given.await.expect("no panic");
+        assert_eq!(ran.code, 0, "{ran}");
+        let client = cluster.client().await;
+        let passed = began.elapsed();
+        let left = info(&client, "n0").await.deadline_in.expect("it has a deadline");
+        let at = passed + Duration::from(left);
+        assert!(at <= LATEST, "{at:?} after the start: {ran}");
     });
 }

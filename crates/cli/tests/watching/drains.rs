@@ -91,6 +91,31 @@ fn wait_for_a_drain_is_bounded_by_the_deadline_and_ends_with_the_notice() {
     });
 }
 
+/// A script that goes on after it would stop a node that takes blocks.
+#[test]
+fn wait_of_a_command_for_a_drain_that_is_taken_back_fails() {
+    let cluster = without_manager();
+    block_on(async { Model::fill(&cluster.client().await, 24).await });
+    let decommission = ["node", "decommission", "n0", "--yes", "--wait"];
+    let notice = ["node", "notice", "n0", "--deadline", "200s", "--yes", "--wait"];
+    for words in [&decommission[..], &notice] {
+        let ran = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| cluster.cli(words));
+            block_on(async {
+                let client = cluster.client().await;
+                until_node(&client, "n0", "draining", |node| node.policy.is_draining()).await;
+            });
+            let cancelled = cluster.cli(&["node", "cancel", "n0"]);
+            assert_eq!(cancelled.code, 0, "{cancelled}");
+            waits.join().expect("no panic")
+        });
+        assert_eq!((ran.code, ran.stdout.as_str()), (5, ""), "{ran}");
+        for part in ["(n0) was taken back", "takes blocks again", "next:  sanderling node ls"] {
+            assert!(ran.stderr.contains(part), "{part}: {ran}");
+        }
+    }
+}
+
 #[test]
 fn bytes_that_expire_before_the_deadline_of_a_drain_are_exported_as_such() {
     let cluster = Cluster::of(2);

@@ -112,7 +112,7 @@ kinds! {
     Unarchived,
     /// The datanode has ended by a failure.
     DatanodeFailed,
-    /// Blocks were left on the node at its deadline.
+    /// Blocks were left on the node at its deadline, or its drain was taken back.
     NotDrained,
     /// The leadership of a group of namenodes has not moved as it was ordered.
     NotMoved,

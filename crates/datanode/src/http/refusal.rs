@@ -38,9 +38,10 @@ impl From<Refusal> for HttpRefusal {
             Refusal::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
             Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
             Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
-            Refusal::RetryAfter { .. } | Refusal::JournalFull { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::RetryAfter { .. }
+            | Refusal::JournalFull { .. }
+            | Refusal::NotLeader { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Undecided { .. } => StatusCode::BAD_GATEWAY,
             _ => StatusCode::BAD_REQUEST,
         };
         Self { status, code: refusal.code(), name: refusal.name(), message: refusal.to_string() }
@@ -88,5 +89,21 @@ impl IntoResponse for HttpRefusal {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_a_group_that_cannot_decide_now_has_the_status_that_namenodes_give_it() {
+        let status = |refusal: Refusal| HttpRefusal::from(CallError::Refused(refusal)).status;
+        let not_leader = Refusal::NotLeader { leader: None };
+        assert_eq!(status(not_leader), StatusCode::SERVICE_UNAVAILABLE);
+        let undecided = Refusal::Undecided { why: "it leads no more".to_owned() };
+        assert_eq!(status(undecided), StatusCode::BAD_GATEWAY);
+        let malformed = Refusal::BadRequest { why: "no deadline".to_owned() };
+        assert_eq!(status(malformed), StatusCode::BAD_REQUEST);
     }
 }
