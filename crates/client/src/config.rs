@@ -14,8 +14,8 @@ pub struct ClientConfig {
     pub attempt_deadline: Duration,
     /// Bounds of the attempts at one call.
     pub retry: RetryPolicy,
-    /// Writes that one writer may have in flight, to as many blocks. It keeps up to eight times as
-    /// many pieces of at most a block's bytes in memory if one is not answered.
+    /// Writes that one writer may have in flight, to as many blocks, at most 4,096. It keeps up to
+    /// eight times as many pieces of at most a block's bytes in memory if one is not answered.
     pub write_window_blocks: usize,
     /// Frames that one read may have under way to all datanodes together.
     pub read_window_frames: usize,

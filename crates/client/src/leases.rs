@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::client::{RENEWAL_PAUSE_MAX, renewal_pause};
+use sanderling_protocol::limits::LEASES_PER_RENEWAL_MAX;
 use sanderling_protocol::message::Grant;
 use sanderling_protocol::{LeaseId, Millis, ObjectId, Reply, Request};
 use tokio::sync::Notify;
@@ -103,18 +104,17 @@ async fn renew(shared: &Weak<ClientInner>) -> bool {
     let Some(shared) = shared.upgrade() else { return false };
     let leases: Vec<(ObjectId, LeaseId)> =
         shared.leases.open.lock().iter().map(|(object, it)| (*object, it.lease)).collect();
-    if leases.is_empty() {
-        return true;
-    }
-    let deadline = Instant::now() + shared.config.attempt_deadline;
-    // A renewal that fails is repeated in the next round. A lease that ended meanwhile is flagged.
-    if let Ok(Reply::Renewed { ended }) =
-        shared.batcher.send(&Request::RenewLeases { leases }, deadline).await
-    {
-        let open = shared.leases.open.lock();
-        for object in ended {
-            if let Some(lease) = open.get(&object) {
-                lease.has_ended.store(true, Ordering::Relaxed);
+    for leases in leases.chunks(LEASES_PER_RENEWAL_MAX) {
+        let request = Request::RenewLeases { leases: leases.to_vec() };
+        let deadline = Instant::now() + shared.config.attempt_deadline;
+        // A renewal that fails is repeated in the next round. A lease that ended meanwhile is
+        // flagged.
+        if let Ok(Reply::Renewed { ended }) = shared.batcher.send(&request, deadline).await {
+            let open = shared.leases.open.lock();
+            for object in ended {
+                if let Some(lease) = open.get(&object) {
+                    lease.has_ended.store(true, Ordering::Relaxed);
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ mod admission;
 mod batch;
 mod clock;
 mod frame;
+mod list_limits;
 mod once;
 mod order_queue;
 mod prepare;

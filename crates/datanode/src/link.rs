@@ -1,6 +1,7 @@
 //! The node's link: how many pushes there are at once, how fast bytes leave, and which leave first
 //! when the node drains. `core` decides, this waits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,9 +10,9 @@ use sanderling_core::datanode::{
     DrainThrottle, Egress, HeldRead, PushOutcome, PushRate, PushTargets,
 };
 use sanderling_protocol::frame::IS_LEAVING;
-use sanderling_protocol::{BlockId, NodeId, Op, Refusal};
+use sanderling_protocol::{BlockId, Instant, NodeId, Op, Refusal};
 use sanderling_transport::{Handled, Response};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::sleep_until;
 
 use crate::clock::ProcessClock;
@@ -28,11 +29,35 @@ pub(crate) struct Link {
     queued_pushes: Semaphore,
     targets: Mutex<PushTargets>,
     rate: Mutex<PushRate>,
-    /// The pushes, as reads see them.
-    throttle: Mutex<DrainThrottle>,
-    /// Wakes the reads that are held back: a push has arrived or ended, or one of them went on.
-    changed: Notify,
+    reads: Mutex<ThrottledReads>,
+    /// Wakes the timer of the reads that are held back: one is due sooner than it would look.
+    is_due_sooner: Notify,
     clock: ProcessClock,
+}
+
+/// The pushes, as reads see them, and the reads that are held back for them.
+#[derive(Debug, Default)]
+struct ThrottledReads {
+    throttle: DrainThrottle,
+    /// What wakes each read that is held back.
+    held: BTreeMap<HeldRead, oneshot::Sender<()>>,
+    /// When the timer looks at them next; `None` while it does not run.
+    timer_at: Option<Instant>,
+}
+
+impl ThrottledReads {
+    /// Wakes the reads that are held back no more, and no others. Returns whether one of the others
+    /// is due before the timer looks.
+    fn release(&mut self, now: Instant) -> bool {
+        for read in self.throttle.release(now) {
+            if let Some(waker) = self.held.remove(&read) {
+                // It may be given up at this moment.
+                let _ = waker.send(());
+            }
+        }
+        let due = self.throttle.deadline();
+        self.timer_at.zip(due).is_some_and(|(timer_at, due)| due < timer_at)
+    }
 }
 
 /// One push under way; it ends when this is dropped.
@@ -82,8 +107,8 @@ impl Link {
             queued_pushes: Semaphore::new(Egress::PUSHES_QUEUED_MAX),
             targets: Mutex::default(),
             rate: Mutex::new(PushRate::new(clock.now())),
-            throttle: Mutex::default(),
-            changed: Notify::new(),
+            reads: Mutex::default(),
+            is_due_sooner: Notify::new(),
             clock,
         }
     }
@@ -111,7 +136,7 @@ impl Link {
 
     fn pushing(&self, length: u32) -> Pushing<'_> {
         let is_measured = self.rate.lock().began(self.clock.now(), length);
-        self.throttle.lock().began();
+        self.reads.lock().throttle.began();
         Pushing { link: self, is_measured, arrived_bytes: 0 }
     }
 
@@ -134,7 +159,8 @@ impl Link {
         is_fenced: impl FnOnce() -> bool,
         handled: Handled,
     ) -> Handled {
-        let is_leaving = self.throttle.lock().is_busy(self.clock.now()) && is_fenced();
+        let is_busy = self.reads.lock().throttle.is_busy(self.clock.now());
+        let is_leaving = is_busy && is_fenced();
         if self.pacer.is_none() && !is_leaving {
             return handled;
         }
@@ -161,30 +187,54 @@ impl Link {
     }
 
     /// Waits until a read of so many bytes may be answered.
-    async fn read_turn(&self, bytes: u64) {
-        let held = {
-            let (mut throttle, now) = (self.throttle.lock(), self.clock.now());
-            if !throttle.holds(now, bytes) {
-                return;
-            }
-            ThrottleGuard(self, throttle.hold(now, bytes))
-        };
+    async fn read_turn(self: &Arc<Self>, bytes: u64) {
+        if let Some((released, _place)) = self.hold(bytes) {
+            // It is removed when it is released, or when this is dropped.
+            let _ = released.await;
+        }
+    }
+
+    /// Holds a read of so many bytes back; `None` if it may be answered at once.
+    fn hold(self: &Arc<Self>, bytes: u64) -> Option<(oneshot::Receiver<()>, ThrottleGuard<'_>)> {
+        let mut reads = self.reads.lock();
+        let now = self.clock.now();
+        if !reads.throttle.holds(now, bytes) {
+            return None;
+        }
+        let read = reads.throttle.hold(now, bytes);
+        let (waker, released) = oneshot::channel();
+        reads.held.insert(read, waker);
+        self.release(&mut reads);
+        if !reads.held.contains_key(&read) {
+            return None;
+        }
+        if reads.timer_at.is_none() {
+            reads.timer_at = reads.throttle.deadline();
+            tokio::spawn(Arc::clone(self).release_in_time());
+        }
+        Some((released, ThrottleGuard(self, read)))
+    }
+
+    /// Lets reads go on after something has changed for them.
+    fn release(&self, reads: &mut ThrottledReads) {
+        if reads.release(self.clock.now()) {
+            self.is_due_sooner.notify_one();
+        }
+    }
+
+    /// Lets reads go on that have waited too long, or whose pushes are over, until none is held
+    /// back: one timer for all of them.
+    async fn release_in_time(self: Arc<Self>) {
         loop {
-            let changed = self.changed.notified();
-            let deadline = {
-                let mut throttle = self.throttle.lock();
-                let released = throttle.release(self.clock.now());
-                if released.iter().any(|read| *read != held.1) {
-                    self.changed.notify_waiters();
-                }
-                if !throttle.is_held(held.1) {
-                    return;
-                }
-                throttle.deadline()
+            let due = {
+                let mut reads = self.reads.lock();
+                reads.release(self.clock.now());
+                reads.timer_at = reads.throttle.deadline();
+                reads.timer_at
             };
-            let Some(due) = deadline else { return };
+            let Some(due) = due else { return };
             tokio::select! {
-                () = changed => {}
+                () = self.is_due_sooner.notified() => {}
                 () = sleep_until(self.clock.moment(due)) => {}
             }
         }
@@ -192,17 +242,17 @@ impl Link {
 
     /// Returns the flags of the answer to a read of these blocks on a node that drains.
     pub(crate) fn flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
-        if self.throttle.lock().is_pushed(blocks) { IS_LEAVING } else { 0 }
+        if self.reads.lock().throttle.is_pushed(blocks) { IS_LEAVING } else { 0 }
     }
 
     /// Forgets pushes of blocks that were dropped.
     pub(crate) fn dropped(&self, blocks: impl Iterator<Item = BlockId>) {
-        self.throttle.lock().dropped(blocks);
+        self.reads.lock().throttle.dropped(blocks);
     }
 
     /// Forgets the pushes of all blocks: another incarnation begins.
     pub(crate) fn forget(&self) {
-        self.throttle.lock().forget();
+        self.reads.lock().throttle.forget();
     }
 }
 
@@ -210,8 +260,9 @@ impl Pushing<'_> {
     /// Notes that the block has arrived at its target.
     pub(crate) fn arrived(&mut self, block: BlockId, bytes: u32) {
         self.arrived_bytes = bytes.into();
-        self.link.throttle.lock().arrived(block, bytes);
-        self.link.changed.notify_waiters();
+        let mut reads = self.link.reads.lock();
+        reads.throttle.arrived(block, bytes);
+        self.link.release(&mut reads);
     }
 }
 
@@ -221,14 +272,20 @@ impl Drop for Pushing<'_> {
         if self.is_measured {
             self.link.rate.lock().ended(now, self.arrived_bytes);
         }
-        self.link.throttle.lock().ended(now);
-        self.link.changed.notify_waiters();
+        let mut reads = self.link.reads.lock();
+        reads.throttle.ended(now);
+        self.link.release(&mut reads);
     }
 }
 
 impl Drop for ThrottleGuard<'_> {
     fn drop(&mut self) {
-        self.0.throttle.lock().give_up(self.1);
+        let mut reads = self.0.reads.lock();
+        // One that was released has left them.
+        if reads.held.remove(&self.1).is_some() {
+            reads.throttle.give_up(self.1);
+            self.0.release(&mut reads);
+        }
     }
 }
 
@@ -238,6 +295,8 @@ fn body_bytes(response: &Response) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::FutureExt;
@@ -267,7 +326,7 @@ mod tests {
 
     #[tokio::test]
     async fn read_waits_for_its_part_of_what_is_pushed_or_for_the_end() {
-        let link = Link::new(None, 1, ProcessClock::start());
+        let link = Arc::new(Link::new(None, 1, ProcessClock::start()));
         let read_turn = || Box::pin(link.read_turn(1 << 10));
         read_turn().now_or_never().expect("nothing is pushed");
         let mut push = link.pushing(32 << 10);
@@ -281,5 +340,51 @@ mod tests {
         drop(push);
         // The pushes are over, so this ends.
         waiting.await;
+    }
+
+    #[tokio::test]
+    async fn push_wakes_the_reads_that_it_lets_through_and_no_others() {
+        const READS: usize = 500;
+        let link = Arc::new(Link::new(None, 1, ProcessClock::start()));
+        let mut push = link.pushing(1 << 20);
+        let polls = Arc::new(AtomicUsize::new(0));
+        let read = |_| {
+            let (link, polls) = (Arc::clone(&link), Arc::clone(&polls));
+            tokio::spawn(async move {
+                let mut turn = pin!(link.read_turn(1 << 10));
+                let polled = poll_fn(|context| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    turn.as_mut().poll(context)
+                });
+                polled.await;
+            })
+        };
+        let reads: Vec<_> = (0..READS).map(read).collect();
+        for block in 0..64 {
+            tokio::task::yield_now().await;
+            push.arrived(BlockId(block), 64 << 10);
+        }
+        drop(push);
+        for read in reads {
+            read.await.expect("it goes on");
+        }
+        let polls = polls.load(Ordering::Relaxed);
+        assert!(polls <= 2 * READS, "{polls} polls: each waits once, and goes on once");
+        assert!(link.reads.lock().held.is_empty());
+    }
+
+    #[tokio::test]
+    async fn read_that_is_given_up_lets_those_behind_it_go_on() {
+        let link = Arc::new(Link::new(None, 1, ProcessClock::start()));
+        let mut push = link.pushing(1 << 20);
+        let mut large = Box::pin(link.read_turn(1 << 20));
+        assert!((&mut large).now_or_never().is_none());
+        let mut small = Box::pin(link.read_turn(1 << 10));
+        push.arrived(BlockId(7), 1 << 20);
+        assert!((&mut small).now_or_never().is_none(), "it waits for the large one");
+        drop(large);
+        small.now_or_never().expect("it has its part");
+        drop(push);
+        assert!(link.reads.lock().held.is_empty());
     }
 }

@@ -65,6 +65,23 @@ pub const LIST_PAGE_MAX: usize = 4096;
 /// that may stop.
 pub const BLOCKS_PER_GRANT_MAX: usize = 16;
 
+/// Most nodes that one request for blocks excludes. Clients name the last 16 that refused them
+/// (`AVOID_MAX` of the writer), and always did. Placement compares each node that it draws with all
+/// of them: up to 32 for a block, and all nodes if few suit. Chosen, not measured.
+pub const AVOIDED_NODES_MAX: usize = 64;
+
+/// Most lengths of blocks in one request of a writer: as many as one answer to a look-up has, those
+/// of 64 GiB of whole blocks. A writer reports what it has not reported before: some dozens with
+/// four writes in flight, and little more than half of this with 4,096 (`WINDOW_MAX` of the
+/// writer). An earlier client, whose writes in flight have no bound, gets there with 64 GiB in
+/// memory.
+pub const LENGTHS_PER_REQUEST_MAX: usize = BLOCKS_PER_LAYOUT_MAX;
+
+/// Most leases that one request renews. A client with more open writers sends several requests. An
+/// earlier one, which sends all in one, gets there with writers for which the fleet keeps 64 GiB of
+/// room. Chosen, not measured.
+pub const LEASES_PER_RENEWAL_MAX: usize = 1 << 16;
+
 /// Most blocks in one page of a block report or of a drain's work list. A report takes 40 us and
 /// 0.1 to 0.2 us for each block (docs/SCALE.md), under a lock that look-ups share: they wait for
 /// less than a millisecond.

@@ -76,12 +76,14 @@ pub enum Request {
         /// The writer's lease.
         lease: LeaseId,
         /// Final lengths of blocks, in the object's order, that are written no further. A block
-        /// that was reserved, never written and is not needed has length 0 and goes back.
+        /// that was reserved, never written and is not needed has length 0 and goes back. At most
+        /// `LENGTHS_PER_REQUEST_MAX`.
         ended: Vec<BlockLength>,
         /// The number of requested blocks. The grant has fewer, but one at least, where the room or
         /// the job's quota ends before.
         count: u32,
-        /// Nodes that refused or could not be reached, not to be chosen if there are others.
+        /// Nodes that refused or could not be reached, not to be chosen if there are others. At
+        /// most `AVOIDED_NODES_MAX`.
         avoid: Vec<NodeId>,
     },
     /// Makes what was acknowledged so far readable, without an end. Reply: `Done`.
@@ -90,7 +92,7 @@ pub enum Request {
         object: ObjectId,
         /// The writer's lease.
         lease: LeaseId,
-        /// Acknowledged lengths so far.
+        /// Acknowledged lengths so far, at most `LENGTHS_PER_REQUEST_MAX`.
         lengths: Vec<BlockLength>,
     },
     /// Ends the object: publishes its lengths, binds its name when it replaces another, frees
@@ -100,7 +102,7 @@ pub enum Request {
         object: ObjectId,
         /// The writer's lease.
         lease: LeaseId,
-        /// Final lengths of the blocks not ended before.
+        /// Final lengths of the blocks not ended before, at most `LENGTHS_PER_REQUEST_MAX`.
         lengths: Vec<BlockLength>,
         /// What is kept beside the bytes, in place of what the create gave of the same names.
         attributes: Attributes,
@@ -116,7 +118,7 @@ pub enum Request {
     /// Renews the leases of a writer's objects. Reply: `Renewed`, the objects whose lease has
     /// ended.
     RenewLeases {
-        /// Objects and leases.
+        /// Objects and leases, at most `LEASES_PER_RENEWAL_MAX`.
         leases: Vec<(ObjectId, LeaseId)>,
     },
     /// Finds an object and the places of a range of its bytes, or of the first of them: a huge file

@@ -139,6 +139,19 @@ pub struct Load {
     pub pushed_bytes_per_second: u64,
 }
 
+impl Load {
+    /// Returns the bytes that the node holds in a tier, with those that no writer has published. A
+    /// node does not report those of the object tier.
+    #[must_use]
+    pub const fn used_bytes(&self, tier: Tier) -> u64 {
+        match tier {
+            Tier::Dram => self.dram_used_bytes,
+            Tier::Disk => self.disk_used_bytes,
+            Tier::Object => 0,
+        }
+    }
+}
+
 /// The progress of a drain, in blocks and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainProgress {

@@ -2,11 +2,15 @@
 
 #[path = "../cluster/mod.rs"]
 mod cluster;
+#[path = "../durable/relay.rs"]
+#[allow(dead_code, reason = "each test program uses its part of it")]
+mod relay;
 
 mod agent;
 mod ask_first;
 mod bad_targets;
 mod baseline;
+mod drain_reads;
 mod exposure;
 mod forgotten;
 mod logs;

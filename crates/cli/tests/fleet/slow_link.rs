@@ -1,6 +1,6 @@
 //! Reads through a link that is slower than a client waits for a sign of life.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -104,6 +104,79 @@ fn reader_that_stands_still_delays_no_other() {
         kill_process(pid, Signal::CONT).expect("it stands still");
         let ended = tokio::task::spawn_blocking(move || reader.wait()).await.expect("it ends");
         assert_eq!(ended.expect("our own child").code(), Some(0));
+    });
+}
+
+/// A command that reads, in a process that is stopped for a while. It ends with the test.
+struct StoppedReader(Child);
+
+impl StoppedReader {
+    /// Begins to read an object into a directory; stops when some of it is there.
+    async fn of(cluster: &Cluster, object: &str, place: &std::path::Path) -> Self {
+        let mut command = sanderling();
+        command.args(["fs", "get", object]).arg(place.join("object")).args(["--timeout", "90s"]);
+        command.env("SANDERLING_NAMENODE", &cluster.namenode.address);
+        let reader = Self(command.stderr(Stdio::null()).spawn().expect("started"));
+        let limit = Instant::now() + SOON;
+        while held(place) == 0 {
+            assert!(Instant::now() < limit, "it fetches nothing");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        reader.signal(Signal::STOP);
+        reader
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(rustix::process::Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    /// Lets it go on, and waits for its end.
+    fn go_on(mut self) -> Option<i32> {
+        self.signal(Signal::CONT);
+        self.0.wait().expect("our own child").code()
+    }
+}
+
+impl Drop for StoppedReader {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}
+
+/// The same for what is read from a disk: a node keeps little of that for all of its peers. Two
+/// readers have more under way than that.
+#[test]
+fn readers_that_stand_still_delay_no_other_that_reads_from_the_disk() {
+    /// Longer than a read waits for what others keep, and less than such a reader is waited for.
+    const STOPPED: Duration = Duration::from_secs(8);
+    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    let directory = cluster.path("disk");
+    let directory = directory.to_str().expect("a name in UTF-8");
+    let disk = ["--disk", "64MiB", "--disk-dir", directory, "--local-socket", "none"];
+    cluster.add("n0", &[&disk[..], &["--egress-limit", "16MiB"][..]].concat());
+    block_on(async {
+        let client = cluster.client().await;
+        let class = "disk".parse().expect("a class");
+        for (name, bytes) in [("/big", 48 << 20), ("/small", 1 << 20)] {
+            let options = PutOptions { class, ..PutOptions::default() };
+            client.put(&path(name), bytes_of(1, bytes), &options).await.expect("stored");
+        }
+        let places = [(); 2].map(|()| tempfile::TempDir::new().expect("a directory"));
+        let mut readers = Vec::new();
+        for place in &places {
+            readers.push(StoppedReader::of(&cluster, "/big", place.path()).await);
+        }
+        let began = Instant::now();
+        while began.elapsed() < STOPPED {
+            let small = path("/small");
+            let read = tokio::time::timeout(STOPPED, client.get(&small)).await;
+            let read = read.expect("read in its time").expect("read");
+            assert!(read == bytes_of(1, 1 << 20), "the object has other bytes");
+        }
+        for reader in readers {
+            let ended = tokio::task::spawn_blocking(move || reader.go_on()).await;
+            assert_eq!(ended.expect("it ends"), Some(0));
+        }
     });
 }
 

@@ -5,12 +5,18 @@ use crate::cluster;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, run, sanderling};
+use bytes::Bytes;
 use sanderling_client::{Client, PutOptions};
-use sanderling_protocol::message::{
-    Hello, JobHints, JobLimits, ObjectKind, Register, RegisterJob, Role,
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::limits::{
+    AVOIDED_NODES_MAX, LEASES_PER_RENEWAL_MAX, LENGTHS_PER_REQUEST_MAX, REQUEST_BYTES_MAX,
 };
-use sanderling_protocol::{ClusterId, Millis, Nonce, Refusal, Request};
-use sanderling_transport::{CallError, Connection};
+use sanderling_protocol::message::{
+    Attributes, BlockLength, Create, Grant, Hello, JobHints, JobLimits, ObjectKind, Register,
+    RegisterJob, Role,
+};
+use sanderling_protocol::{ClusterId, Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request};
+use sanderling_transport::{CallError, Connection, ConnectionOptions};
 
 /// Asserts the exit code, that the error names each word, and that it has the next command.
 fn assert_refused(ran: &cluster::Ran, code: i32, words: &[&str]) {
@@ -310,6 +316,74 @@ fn command_line_makes_a_job_with_limits_and_shows_what_it_holds() {
     let free = cluster.cli(&["job", "new", "/free"]);
     assert!(free.code == 0 && free.stdout.trim().parse::<u64>().is_ok(), "{free}");
     assert_eq!(cluster.json(&["job", "ls"])["jobs"][0]["names_max"], serde_json::Value::Null);
+}
+
+/// Sends one request on a connection of its own.
+async fn answered(cluster: &Cluster, request: Request) -> Result<Reply, Refusal> {
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+    let (limit, options) = (tokio::time::Instant::now() + SOON, ConnectionOptions::default());
+    let met = Connection::connect_with(&cluster.namenode.address, hello, limit, &options).await;
+    let (connection, _) = met.expect("admitted");
+    let body = vec![Bytes::from(encode_body(&vec![request]))];
+    let answer = connection.call(Header::new(Op::Meta, 0), body, limit).await.expect("an answer");
+    let answers: Vec<Result<Reply, Refusal>> = decode_body(&answer.body).expect("answers");
+    answers.into_iter().next().expect("one for the request")
+}
+
+/// The nodes to avoid above all: placement compares each node that it draws with all of them. As
+/// many as a request has room for would take seconds of the thread that makes all changes.
+#[test]
+fn lists_that_are_longer_than_writers_send_are_refused_and_others_go_on() {
+    let cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        let create = Request::Create(Create::new(path("/open"), Nonce(1)));
+        let granted = client.request(create).await.expect("a writer");
+        let Reply::Grant(Grant { object, lease, blocks, .. }) = granted else {
+            panic!("no grant: {granted:?}")
+        };
+        let blank = BlockLength { block: blocks[0].block, length: 0 };
+        let lengths = |count| vec![blank; count];
+        let avoid = |count| {
+            let (ended, avoid) = (Vec::new(), vec![NodeId(100); count]);
+            Request::AddBlocks { object, lease, ended, count: 1, avoid }
+        };
+        let publish = |count| Request::Publish { object, lease, lengths: lengths(count) };
+        let renew = |count| Request::RenewLeases { leases: vec![(object, lease); count] };
+        // The longest lists are taken.
+        for request in [
+            avoid(AVOIDED_NODES_MAX),
+            publish(LENGTHS_PER_REQUEST_MAX),
+            renew(LEASES_PER_RENEWAL_MAX),
+        ] {
+            let kind = request.kind();
+            let taken = answered(&cluster, request).await;
+            assert!(taken.is_ok(), "{kind}: {taken:?}");
+        }
+        let (ended, attributes) = (lengths(LENGTHS_PER_REQUEST_MAX + 1), Attributes::none());
+        let seal = Request::Seal { object, lease, lengths: ended.clone(), attributes };
+        for (request, most) in [
+            // One byte each.
+            (avoid(REQUEST_BYTES_MAX - 64), AVOIDED_NODES_MAX),
+            (
+                Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() },
+                LENGTHS_PER_REQUEST_MAX,
+            ),
+            (publish(LENGTHS_PER_REQUEST_MAX + 1), LENGTHS_PER_REQUEST_MAX),
+            (seal, LENGTHS_PER_REQUEST_MAX),
+            (renew(LEASES_PER_RENEWAL_MAX + 1), LEASES_PER_RENEWAL_MAX),
+        ] {
+            let kind = request.kind();
+            let refused = answered(&cluster, request).await;
+            let is_refused =
+                matches!(refused, Err(Refusal::TooLarge { limit, .. }) if limit == most as u64);
+            assert!(is_refused, "{kind}: {refused:?}");
+            let other = cluster.client().await;
+            let to = path(&format!("/{kind}/{most}"));
+            let options = PutOptions { parents: true, ..PutOptions::default() };
+            other.put(&to, bytes_of(1, 1 << 20), &options).await.expect("others go on");
+        }
+    });
 }
 
 #[test]

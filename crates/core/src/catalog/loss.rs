@@ -172,21 +172,22 @@ impl Catalog {
     /// Refuses what a writer publishes when bytes of its own are lost. Those that an appended file
     /// had before are not: they are declared, and more bytes behind them hide nothing.
     pub(super) fn check_lost(&self, id: ObjectId, reported: &[BlockLength]) -> Result<(), Refusal> {
-        let data = self.objects[&id].data().expect("the lease was checked");
-        let from = self.appends.begun_at(id);
-        let lost = |block: &BlockId| self.blocks[block].is_lost();
-        if !data.blocks.iter().any(lost) {
+        if !self.written_blocks(id).any(|block| self.blocks[&block].is_lost()) {
             return Ok(());
         }
         let reported: BTreeMap<BlockId, u32> =
             reported.iter().map(|reported| (reported.block, reported.length)).collect();
-        let mut end = data.inline_bytes();
-        let ranges = joined(data.blocks.iter().filter_map(|id| {
+        let mut written: Vec<BlockId> = self.written_blocks(id).collect();
+        written.reverse();
+        // The first bytes of a small value live in the catalog.
+        let data = self.objects[&id].data().expect("the lease was checked");
+        let mut end = self.appends.begun_at(id).max(data.inline_bytes());
+        let ranges = joined(written.iter().filter_map(|id| {
             let block = &self.blocks[id];
             let bytes = u64::from(block.length.max(reported.get(id).copied().unwrap_or_default()));
             let offset = end;
             end += bytes;
-            let is_missing = bytes > 0 && block.is_lost() && offset >= from;
+            let is_missing = bytes > 0 && block.is_lost();
             is_missing.then_some(ByteRange { offset, bytes })
         }));
         if ranges.is_empty() {

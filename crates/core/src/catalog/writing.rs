@@ -98,7 +98,7 @@ impl Catalog {
         }
         match &data.lease {
             Some(lease) if lease.writer == writer && !lease.is_recovering => {
-                return Ok(Reply::Grant(self.grant(id, data.blocks.as_slice())));
+                return Ok(Reply::Grant(self.grant(id, &self.unended_blocks(id))));
             }
             Some(lease) if self.is_held(lease) && !lease.is_recovering => {
                 let remaining =
@@ -454,13 +454,45 @@ impl Catalog {
         }
     }
 
+    /// Returns the blocks that an object's writer was granted, the newest first: those behind the
+    /// bytes that an appended file had before. All blocks before them have ended, because a lease
+    /// is taken away only by [`Catalog::close`], which ends all. Those that are returned may have
+    /// ended in any order: a writer may end a later block first, and nodes acknowledge fences as
+    /// they come. Of an object that is not appended to, all blocks are returned.
+    pub(crate) fn written_blocks(&self, id: ObjectId) -> impl Iterator<Item = BlockId> {
+        let data = self.objects.get(&id).and_then(|object| object.data());
+        let blocks = data.map(|data| data.blocks.as_slice()).unwrap_or_default();
+        let (from, mut end) = (self.appends.begun_at(id), data.map_or(0, |data| data.bytes));
+        blocks.iter().rev().copied().take_while(move |block| {
+            // A block without bytes is given back when it ends.
+            let length = u64::from(self.blocks[block].length);
+            let is_written = length == 0 || end > from;
+            end = end.saturating_sub(length);
+            is_written
+        })
+    }
+
+    /// Returns the blocks of an object that have not ended, in their order. Cost: linear in the
+    /// blocks that its writer was granted, however many the file has.
+    pub(crate) fn unended_blocks(&self, id: ObjectId) -> Vec<BlockId> {
+        let is_open = |block: &BlockId| !self.blocks[block].is_ended();
+        let mut blocks: Vec<BlockId> = self.written_blocks(id).filter(is_open).collect();
+        blocks.reverse();
+        debug_assert_eq!(blocks, self.unended_of_all_blocks(id), "object {id}");
+        blocks
+    }
+
+    /// Returns the same by a look at all blocks of the object, for assertions.
+    pub(crate) fn unended_of_all_blocks(&self, id: ObjectId) -> Vec<BlockId> {
+        let data = self.objects.get(&id).and_then(|object| object.data());
+        let all = data.into_iter().flat_map(|data| data.blocks.iter().copied());
+        all.filter(|block| !self.blocks[block].is_ended()).collect()
+    }
+
     /// Ends writing with what is published.
     fn close(&mut self, id: ObjectId, orders: &mut Orders) {
-        let blocks = self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default();
-        for block in blocks.iter() {
-            if !self.blocks[block].is_ended() {
-                self.end_block(id, *block, orders);
-            }
+        for block in self.unended_blocks(id) {
+            self.end_block(id, block, orders);
         }
         self.appends.end(id);
         let now = self.now;
@@ -493,9 +525,8 @@ impl Catalog {
         if let Some(lease) = &mut self.data_mut(id).lease {
             lease.is_recovering = true;
         }
-        let blocks = self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default();
-        for block in blocks.iter() {
-            self.fence_block(id, *block, lease.is_recovering, orders);
+        for block in self.unended_blocks(id) {
+            self.fence_block(id, block, lease.is_recovering, orders);
         }
         self.finish_recovery(id, orders);
         if self.data_mut(id).lease.is_some() {
@@ -516,9 +547,7 @@ impl Catalog {
         orders: &mut Orders,
     ) {
         let block = self.blocks[&block_id];
-        if block.is_ended() {
-            return;
-        }
+        debug_assert!(!block.is_ended(), "block {block_id} has ended");
         if block.length == 0 || block.is_lost() {
             self.end_block(object, block_id, orders);
             return;
@@ -564,11 +593,11 @@ impl Catalog {
     fn finish_recovery(&mut self, id: ObjectId, orders: &mut Orders) {
         let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else { return };
         let is_recovering = data.lease.as_ref().is_some_and(|lease| lease.is_recovering);
-        let is_known = |block: &BlockId| {
-            let block = &self.blocks[block];
+        let is_known = |block: BlockId| {
+            let block = &self.blocks[&block];
             block.is_ended() || block.is_lost()
         };
-        if is_recovering && data.blocks.iter().all(is_known) {
+        if is_recovering && self.written_blocks(id).all(is_known) {
             self.close(id, orders);
         }
     }

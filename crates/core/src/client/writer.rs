@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::limits::{AVOIDED_NODES_MAX, BLOCK_BYTES_MAX, LENGTHS_PER_REQUEST_MAX};
 use sanderling_protocol::message::{BlockLength, GrantedBlock};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{BlockId, Millis, NodeId, Refusal};
@@ -38,10 +38,22 @@ const FENCES_MAX: u32 = 8;
 /// Most nodes that a request for blocks excludes: more would be most of a small fleet.
 const AVOID_MAX: usize = 16;
 
+const _: () = assert!(AVOID_MAX <= AVOIDED_NODES_MAX, "the namenode takes what is sent");
+
 /// Most pieces in memory for each write of the window. Writes go on behind one that is repeated in
 /// place, for seconds perhaps, but their bytes are kept until that one is acknowledged. 32 MiB with
 /// the default window of four. Chosen, not measured.
 const KEPT_PER_WRITE: usize = 8;
+
+/// Most writes in flight, whatever the application configures: 4 GiB. Each piece in memory may be
+/// in a block of its own. The namenode takes the lengths of so many blocks in one request, and as
+/// many again: those of unused blocks, and of blocks that were granted and cannot be filled.
+const WINDOW_MAX: usize = 4096;
+
+const _: () = assert!(
+    2 * WINDOW_MAX * KEPT_PER_WRITE <= LENGTHS_PER_REQUEST_MAX,
+    "the namenode takes what is sent"
+);
 
 /// Shortest pause before a write is repeated at the same node, whatever that node demands. One unit
 /// of [`Millis`]: without any, a node that demands none would get the same write in a loop.
@@ -213,12 +225,12 @@ pub struct WriteMachine<P> {
 
 impl<P: Clone> WriteMachine<P> {
     /// Returns the state of a writer that goes on behind `position` bytes of the object in those
-    /// blocks. It may have `window` writes in flight, at least one.
+    /// blocks. It may have `window` writes in flight, at least one and at most 4,096.
     #[must_use]
     pub fn new(position: u64, blocks: &[GrantedBlock], window: usize) -> Self {
         let mut machine = Self {
             state: WriterState::Open,
-            window: window.max(1),
+            window: window.clamp(1, WINDOW_MAX),
             position,
             pieces: VecDeque::new(),
             next_number: 0,
@@ -313,7 +325,7 @@ impl<P: Clone> WriteMachine<P> {
             };
             return if is_reached { WriteStep::Done } else { WriteStep::Wait };
         }
-        let is_kept_full = first >= self.window.saturating_mul(KEPT_PER_WRITE);
+        let is_kept_full = first >= self.window * KEPT_PER_WRITE;
         if in_flight >= self.window || is_kept_full || self.reporting.is_some() {
             return WriteStep::Wait;
         }
@@ -372,6 +384,7 @@ impl<P: Clone> WriteMachine<P> {
         };
         self.ended.sort_by_key(|length| length.block);
         let ended = std::mem::take(&mut self.ended);
+        debug_assert!(ended.len() <= LENGTHS_PER_REQUEST_MAX, "the window bounds them");
         self.reporting = Some(ended.clone());
         BlockRequest { ended, count, avoid: self.avoid.clone() }
     }

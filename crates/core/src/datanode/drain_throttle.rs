@@ -6,7 +6,7 @@
 //! through by what the pushes get: one byte for every [`PUSH_SHARE`] bytes that have arrived
 //! elsewhere. That needs no knowledge of the link's rate.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::{BlockId, Instant, Millis};
 
@@ -48,16 +48,18 @@ pub struct DrainThrottle {
     last_push: Option<Instant>,
     /// Bytes that reads may have.
     granted: u64,
-    /// Reads that are held back, the oldest first.
-    waiting: VecDeque<ThrottledRead>,
+    /// Reads that are held back, the oldest first: that is also the first to have waited too long.
+    waiting: BTreeMap<HeldRead, ThrottledRead>,
     reads: u64,
     /// Blocks that are also elsewhere, where their home may be by now.
     pushed: BTreeSet<BlockId>,
+    /// Reads that [`DrainThrottle::release`] has looked at so far.
+    #[cfg(test)]
+    looked_at: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct ThrottledRead {
-    read: HeldRead,
     bytes: u64,
     until: Instant,
 }
@@ -97,47 +99,46 @@ impl DrainThrottle {
         bytes >= READ_BYTES_MIN && self.is_busy(now)
     }
 
-    /// Holds a read of so many bytes back until [`DrainThrottle::release`] returns it.
+    /// Holds a read of so many bytes back until [`DrainThrottle::release`] returns it. Cost: the
+    /// logarithm of the reads that are held back.
     pub fn hold(&mut self, now: Instant, bytes: u64) -> HeldRead {
         self.reads += 1;
-        let read = HeldRead(self.reads);
-        self.waiting.push_back(ThrottledRead { read, bytes, until: now + READ_WAIT_MAX });
+        let (read, until) = (HeldRead(self.reads), now + READ_WAIT_MAX);
+        let last = self.waiting.last_key_value();
+        debug_assert!(last.is_none_or(|(_, it)| it.until <= until), "the time went back");
+        self.waiting.insert(read, ThrottledRead { bytes, until });
         read
     }
 
     /// Returns the reads that are held back no more: those that have waited too long, those that
     /// have got their part, in the order in which they came, and all when the pushes are over.
+    /// Cost: the logarithm of the reads that are held back, for each that is returned. It does not
+    /// look at the others: each push calls this, and thousands of reads may wait.
     pub fn release(&mut self, now: Instant) -> Vec<HeldRead> {
-        let mut released = Vec::new();
-        // Whatever waited so long is answered in any case.
-        self.waiting.retain(|it| {
-            let is_held = now < it.until;
-            if !is_held {
-                released.push(it.read);
+        let (mut released, is_over) = (Vec::new(), !self.is_busy(now));
+        while let Some(first) = self.waiting.first_entry() {
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
             }
-            is_held
-        });
-        let is_over = !self.is_busy(now);
-        while let Some(first) = self.waiting.front()
-            && (is_over || first.bytes <= self.granted)
-        {
-            self.granted = self.granted.saturating_sub(first.bytes);
-            released.push(first.read);
-            self.waiting.pop_front();
+            let ThrottledRead { bytes, until } = *first.get();
+            // Whatever waited so long is answered in any case, and takes no part of a later one.
+            if now < until {
+                if !is_over && bytes > self.granted {
+                    break;
+                }
+                self.granted = self.granted.saturating_sub(bytes);
+            }
+            released.push(first.remove_entry().0);
         }
         self.keep_some();
         released
     }
 
-    /// Returns whether a read is still held back, so that its answer must not be sent yet.
-    #[must_use]
-    pub fn is_held(&self, read: HeldRead) -> bool {
-        self.waiting.iter().any(|it| it.read == read)
-    }
-
-    /// Forgets a read whose client does not wait any more.
+    /// Forgets a read whose client does not wait any more. [`DrainThrottle::release`] may return
+    /// reads that came after it.
     pub fn give_up(&mut self, read: HeldRead) {
-        self.waiting.retain(|it| it.read != read);
+        self.waiting.remove(&read);
         self.keep_some();
     }
 
@@ -145,9 +146,9 @@ impl DrainThrottle {
     /// `None` while nothing is held back.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let until = self.waiting.iter().map(|it| it.until).min()?;
+        let (_, ThrottledRead { until, .. }) = self.waiting.first_key_value()?;
         let over = if self.pushing > 0 { None } else { self.last_push };
-        Some(over.map_or(until, |last| until.min(last + PAUSE_MAX)))
+        Some(over.map_or(*until, |last| (*until).min(last + PAUSE_MAX)))
     }
 
     /// Returns whether one of these blocks is also elsewhere, so that its reader should look it up.
@@ -167,7 +168,7 @@ impl DrainThrottle {
 
     /// Bounds what is granted and not taken; a larger read gathers its grants.
     fn keep_some(&mut self) {
-        let wanted = self.waiting.front().map_or(0, |first| first.bytes);
+        let wanted = self.waiting.first_key_value().map_or(0, |(_, first)| first.bytes);
         self.granted = self.granted.min(wanted.max(SAVED_BYTES_MAX));
     }
 }
@@ -175,8 +176,73 @@ impl DrainThrottle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placement::Draw;
 
     const NOW: Instant = Instant(1_000_000);
+
+    /// The rule of [`DrainThrottle::release`] as a look at every read that is held back.
+    fn released_by_the_rule(throttle: &DrainThrottle, now: Instant) -> Vec<HeldRead> {
+        let is_late = |it: &ThrottledRead| now >= it.until;
+        let (late, others): (Vec<_>, Vec<_>) =
+            throttle.waiting.iter().partition(|(_, it)| is_late(it));
+        let (mut granted, is_over) = (throttle.granted, !throttle.is_busy(now));
+        let have_their_part = others.into_iter().take_while(|(_, it)| {
+            let is_released = is_over || it.bytes <= granted;
+            granted = granted.saturating_sub(it.bytes);
+            is_released
+        });
+        late.into_iter().chain(have_their_part).map(|(read, _)| *read).collect()
+    }
+
+    #[test]
+    fn reads_that_go_on_are_those_of_the_rule_whatever_happened() {
+        for seed in 0..200 {
+            let (mut draw, mut now) = (Draw::new(seed), NOW);
+            let (mut throttle, mut held) = (DrainThrottle::default(), Vec::new());
+            for _ in 0..300 {
+                now = now + Millis(draw.next() % 40);
+                match draw.below(8) {
+                    0 => throttle.began(),
+                    1 => throttle.ended(now),
+                    2 => throttle.arrived(BlockId(1), 1 << draw.below(21)),
+                    3 if !held.is_empty() => throttle.give_up(held[draw.below(held.len())]),
+                    _ => held.push(throttle.hold(now, 1 << (10 + draw.below(9)))),
+                }
+                let expected = released_by_the_rule(&throttle, now);
+                assert_eq!(throttle.release(now), expected, "seed {seed}");
+                let earliest = throttle.waiting.values().map(|it| it.until).min();
+                assert!(throttle.deadline() <= earliest, "seed {seed}: one would wait too long");
+                assert_eq!(throttle.deadline().is_some(), earliest.is_some(), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_of_many_held_reads_is_looked_at_when_it_goes_on_and_once_for_each_push() {
+        const READS: u64 = 10_240;
+        let mut throttle = DrainThrottle::default();
+        throttle.began();
+        let (mut calls, mut released) = (0, 0);
+        let mut release = |throttle: &mut DrainThrottle| {
+            calls += 1;
+            released += throttle.release(NOW).len() as u64;
+        };
+        for _ in 0..READS {
+            let given_up = throttle.hold(NOW, 1 << 20);
+            throttle.hold(NOW, 1 << 10);
+            release(&mut throttle);
+            throttle.give_up(given_up);
+        }
+        // Each of them lets 32 reads through.
+        for block in 0..READS / 32 {
+            throttle.arrived(BlockId(block), 1 << 20);
+            release(&mut throttle);
+        }
+        throttle.ended(NOW);
+        release(&mut throttle);
+        assert_eq!((released, throttle.deadline()), (READS, None));
+        assert!(throttle.looked_at <= READS + calls, "{} steps", throttle.looked_at);
+    }
 
     #[test]
     fn reads_get_their_part_of_what_was_pushed_and_all_of_it_afterwards() {
@@ -194,7 +260,7 @@ mod tests {
         assert_eq!(throttle.deadline(), Some(NOW + PAUSE_MAX));
         assert_eq!(throttle.release(NOW + Millis(99)), [], "another push may follow");
         assert_eq!(throttle.release(NOW + PAUSE_MAX), [second]);
-        assert!(!throttle.is_held(second) && throttle.deadline().is_none());
+        assert_eq!(throttle.deadline(), None);
     }
 
     #[test]
@@ -225,7 +291,8 @@ mod tests {
         assert_eq!(throttle.release(NOW), [large]);
         let gone = throttle.hold(NOW, 1 << 20);
         throttle.give_up(gone);
-        assert!(!throttle.is_held(gone) && throttle.deadline().is_none());
+        assert_eq!(throttle.deadline(), None);
+        assert_eq!(throttle.release(NOW + READ_WAIT_MAX), []);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use sanderling_protocol::{
     StorageClass, Tier, WhenFull, amount,
 };
 
+use super::list_limits::check_lists;
 use super::{KnownCandidates, Namenode, Prepared};
 use crate::catalog::{
     Action, Catalog, Command, DurableAction, InTheWay, Placement, allocated_bytes, of_adopted,
@@ -76,6 +77,7 @@ impl Namenode {
     }
 
     pub(super) fn action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
+        check_lists(&request)?;
         self.check_memory(&request)?;
         Ok(match request {
             Request::Create(request) => self.create(now, request)?,
@@ -343,12 +345,23 @@ impl Namenode {
             return Err(self.unless_freed(now, refusal).into());
         };
         let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
-        let room = |node, tier| match tier {
+        let counted = |node: NodeId, tier: Tier| match tier {
             // Writers do not append in the object tier.
             Tier::Object => (0, 0),
             Tier::Dram | Tier::Disk => catalog.node_room(node, tier),
         };
-        let placed = place(&mut self.draw, candidates, room, wanted, &sizes[..most], least);
+        let membership = &self.membership;
+        let free = |node: NodeId, tier: Tier| {
+            let (room, size) = counted(node, tier);
+            let (_, load, _) = membership.view(now, node);
+            (room.min(size.saturating_sub(load.used_bytes(tier))), size)
+        };
+        // Heartbeats are late: what was deleted since is room, and in the class's own tier.
+        let own_tier = StorageClass { when_full: WhenFull::Refuse, ..class };
+        let surely = PlacementRequest { class: own_tier, ..wanted.clone() };
+        let sizes_kept = &sizes[..most];
+        let placed = place(&mut self.draw, candidates, free, &surely, sizes_kept, least)
+            .or_else(|_| place(&mut self.draw, candidates, counted, wanted, sizes_kept, least));
         placed.map_err(|refusal| {
             let way = if has_nodes {
                 self.in_the_way(class, &sizes[..least])

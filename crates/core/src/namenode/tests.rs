@@ -3,6 +3,7 @@
 
 mod absence;
 mod adoption;
+mod appends;
 mod attributes;
 mod claims;
 mod cluster;

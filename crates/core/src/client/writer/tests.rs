@@ -106,6 +106,18 @@ fn window_bounds_writes_in_flight_and_goals_differ_in_what_they_wait_for() {
 }
 
 #[test]
+fn window_is_bounded_whatever_is_configured() {
+    let mut machine = machine_with(usize::MAX, &[]);
+    for id in 1..=WINDOW_MAX as u64 {
+        machine.granted(&[block(id, 1)]);
+        write(&mut machine, 'a', 100);
+    }
+    machine.granted(&[block(WINDOW_MAX as u64 + 1, 1)]);
+    machine.push('a', 100);
+    assert_eq!(machine.next(WriteGoal::Settled), WriteStep::Wait);
+}
+
+#[test]
 fn refused_block_ends_where_it_was_acknowledged_and_the_rest_is_written_again() {
     let mut machine = machine(&[block(1, 1), block(2, 2), block(3, 1), block(4, 3)]);
     let first = write(&mut machine, 'a', 40);

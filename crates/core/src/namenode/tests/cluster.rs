@@ -92,6 +92,22 @@ impl Rig {
 }
 
 #[test]
+fn new_blocks_go_first_where_heartbeats_show_room() {
+    let mut rig = Rig::with_nodes(2);
+    let (full, other) = (NodeId(1), NodeId(2));
+    let nonce = rig.namenode.catalog().node_nonce(full).unwrap();
+    // Bytes that no account has.
+    let load = Load { dram_used_bytes: 64 << 20, ..Load::default() };
+    rig.ask(Request::Heartbeat(Heartbeat { node: full, nonce, load })).unwrap();
+    for number in 0..64 {
+        let grant = rig.create(&format!("/{number}")).unwrap();
+        assert_eq!(grant.blocks[0].node, other);
+    }
+    // A heartbeat may be old: the account decides where no node shows room.
+    assert_eq!(rig.create("/last").unwrap().blocks[0].node, full);
+}
+
+#[test]
 fn what_needs_no_room_goes_on_where_all_room_is_kept() {
     let mut rig = Rig::with_nodes(2);
     let grant = rig.create("/open").unwrap();

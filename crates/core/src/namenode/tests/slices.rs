@@ -1,7 +1,9 @@
 //! Reads in slices: the same answers as at once, and no slice that visits more than it may.
 
-use sanderling_protocol::message::{Attributes, Create, CreateKind, Entry, ObjectKind, Usage};
-use sanderling_protocol::{Refusal, Reply, Request};
+use sanderling_protocol::message::{
+    Attributes, Create, CreateKind, CreateMode, Entry, ObjectKind, Usage,
+};
+use sanderling_protocol::{BlockId, Refusal, Reply, Request};
 
 use super::{Rig, path};
 use crate::namenode::FrameRead;
@@ -201,4 +203,62 @@ fn stat_of_a_file_visits_none_of_its_blocks_and_counts_those_with_bytes() {
     assert_eq!(are_long(&rig), [false, false], "half of the blocks are left");
     let (slices, _) = rig.in_slices(vec![by_path; 8], 8);
     assert_eq!(slices, 8);
+}
+
+#[test]
+fn owners_of_blocks_are_found_in_slices_that_count_what_is_above_each_block() {
+    const DEEP: usize = 20;
+    let mut rig = Rig::with_nodes(1);
+    let above: String = (0..60).map(|at| format!("/d{at}")).collect();
+    let mut blocks = Vec::new();
+    for (name, is_within) in [("/a/x/f", true), ("/a/x/y/f", true), ("/a/x2/f", false)] {
+        blocks.push((put_below(&mut rig, name), is_within));
+    }
+    for number in 0..DEEP {
+        // Each in a directory of its own.
+        blocks.push((put_below(&mut rig, &format!("{above}/{number}/f")), false));
+    }
+    blocks.push((put_below(&mut rig, "/a/x/gone/f"), false));
+    rig.ask(Request::Delete { path: path("/a/x/gone"), recursive: true }).unwrap();
+    blocks.push((BlockId(1 << 40), false));
+    let ids: Vec<BlockId> = blocks.iter().map(|(block, _)| *block).collect();
+    let request = Request::Within { subtree: path("/a/x"), blocks: ids.clone() };
+    assert!(rig.namenode.is_long(&request), "it is never answered among changes");
+    let expected = Reply::Within(blocks.iter().map(|(_, is_within)| *is_within).collect());
+    assert_eq!(rig.namenode.read(rig.now, &request), Some(Ok(expected.clone())));
+    let slices = [1, 7, FrameRead::SLICE_ENTRIES, usize::MAX].map(|entries| {
+        let (slices, answers) = rig.in_slices(vec![request.clone()], entries);
+        assert_eq!(answers, std::slice::from_ref(&expected), "in slices of {entries}");
+        slices
+    });
+    assert!(slices[0] >= ids.len() && slices[1] >= DEEP, "{slices:?}");
+    assert!(slices[2] >= DEEP * 60 / FrameRead::SLICE_ENTRIES, "{slices:?}");
+    assert_eq!(slices[3], 1);
+    // Neighbours are counted once.
+    let near: Vec<BlockId> =
+        (0..DEEP).map(|at| put_below(&mut rig, &format!("{above}/0/{at}"))).collect();
+    let near = Request::Within { subtree: path("/a/x"), blocks: near };
+    assert_eq!(rig.in_slices(vec![near], FrameRead::SLICE_ENTRIES).0, 1);
+}
+
+#[test]
+fn owner_of_a_block_is_found_by_the_name_that_it_will_have_and_everything_is_below_the_root() {
+    let mut rig = Rig::with_nodes(1);
+    let old = put_below(&mut rig, "/a/file");
+    let replacing = Create { mode: CreateMode::Replace, ..rig.file("/a/file") };
+    let new = rig.create_with(replacing).unwrap().blocks[0].block;
+    let within = |subtree: &str| {
+        let request = Request::Within { subtree: path(subtree), blocks: vec![old, new] };
+        rig.namenode.read(rig.now, &request).unwrap().unwrap()
+    };
+    for (subtree, is_within) in
+        [("/", true), ("/a", true), ("/a/file", true), ("/a/fil", false), ("/b/file", false)]
+    {
+        assert_eq!(within(subtree), Reply::Within(vec![is_within; 2]), "{subtree}");
+    }
+}
+
+/// Makes a file with one block, and the directories above it; returns the block.
+fn put_below(rig: &mut Rig, name: &str) -> BlockId {
+    rig.put(name, 1000).blocks[0].block
 }
