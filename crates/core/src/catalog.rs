@@ -53,6 +53,7 @@ mod object_attributes;
 mod once;
 mod orders;
 mod ownership;
+mod ownership_walk;
 mod reap;
 mod reap_queue;
 mod refuses;
@@ -90,6 +91,7 @@ pub(crate) use memory::of_adopted;
 pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;
 pub use orders::{Applied, DatanodeOrder};
+pub(crate) use ownership_walk::OwnershipWalk;
 pub(crate) use usage::UsageWalk;
 
 use crate::access::Revoked;

@@ -1,12 +1,13 @@
 //! A datanode's decisions about itself: when it registers, sends heartbeats and reports blocks,
 //! what each answer of the namenode means, when the node refuses writes, which damage it reports,
-//! and what goes first over its link.
+//! what goes first over its link, and what bodies of writes have of its memory.
 //!
 //! [`crate::block_table`] decides about single blocks, [`crate::notices`] about notices. Every time
 //! that a caller passes is in microseconds of the datanode's own clock, which must not go back; it
 //! is never compared with the namenode's.
 
 pub mod agent;
+pub mod body_room;
 pub mod contact;
 pub mod damages;
 pub mod drain_throttle;
@@ -21,6 +22,7 @@ pub mod report;
 pub mod store_reports;
 
 pub use agent::{Act, Agent, SourceReading};
+pub use body_room::BodyRoom;
 pub use contact::{ContactChange, NamenodeContact, RefusedRegistrations};
 pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};

@@ -36,6 +36,7 @@ pub mod relocation;
 pub mod replica;
 pub mod reserve;
 pub mod retry;
+pub mod shared_room;
 
 pub use machine::Machine;
 pub use mechanism::Mechanism;

@@ -15,6 +15,7 @@ use sanderling_protocol::{
 };
 use sanderling_transport::{Admitted, BodySink, CallError, Handled, Pass, Response, Service};
 
+use crate::connection_share::ConnectionShare;
 use crate::membership::Membership;
 use crate::service::BlockService;
 
@@ -26,6 +27,7 @@ const REMEMBERED_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct Admission {
     service: Arc<BlockService>,
+    share: Arc<ConnectionShare>,
     /// `None` where callers are not authenticated.
     caller: Option<AdmittedCaller>,
     /// The version of its messages.
@@ -47,15 +49,13 @@ impl Service for Admission {
     }
 
     fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
-        let Some(pass) = self.membership().admit(hello)? else {
-            return Ok((self.membership().greet(hello)?, Arc::clone(self)));
-        };
+        let pass = self.membership().admit(hello)?;
         let reply = self.membership().greet(hello)?;
-        let caller = Some(AdmittedCaller { pass, own: Mutex::default() });
-        Ok((
-            reply,
-            Arc::new(Self { service: Arc::clone(&self.service), caller, version: self.version }),
-        ))
+        let caller = pass.map(|pass| AdmittedCaller { pass, own: Mutex::default() });
+        let tenant = caller.as_ref().and_then(AdmittedCaller::tenant);
+        let share = self.service.shares().connection(tenant.as_deref());
+        let (service, version) = (Arc::clone(&self.service), self.version);
+        Ok((reply, Arc::new(Self { service, share, caller, version })))
     }
 
     fn generation(&self, hello: &Hello, named: u64) -> Result<u64, Refusal> {
@@ -72,14 +72,12 @@ impl Service for Admission {
         let caller = self.caller.as_ref();
         let caller =
             caller.map(|it| AdmittedCaller { pass: it.pass.clone(), own: Mutex::default() });
-        Arc::new(Self { service: Arc::clone(&self.service), caller, version })
+        let (service, share) = (Arc::clone(&self.service), Arc::clone(&self.share));
+        Arc::new(Self { service, share, caller, version })
     }
 
     fn tenant(&self) -> Option<String> {
-        // Servers and operators have tokens of one subject for many connections.
-        let claims = self.caller.as_ref()?.pass.claims().ok()?;
-        let root = (claims.role == TokenRole::Client).then(|| claims.root())?;
-        root.map(|root| root.to_string())
+        self.caller.as_ref()?.tenant()
     }
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
@@ -105,16 +103,20 @@ impl Service for Admission {
         !self.service.store().is_fenced()
     }
 
+    fn awaited_bytes(&self) -> usize {
+        self.service.disk_room().awaited_bytes(&self.share)
+    }
+
     fn body_sink(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
         // Answers to an older caller are made in `handle`.
         if self.version < version::MESSAGES {
             return None;
         }
         match &self.caller {
-            None => self.service.body_sink(header),
+            None => self.service.body_sink(header, &self.share),
             // Without an offer the frame comes to `handle`, which refuses it.
             Some(caller) => match caller.check(header, &[]) {
-                Ok(Allowed::All) => self.service.body_sink(header),
+                Ok(Allowed::All) => self.service.body_sink(header, &self.share),
                 Ok(Allowed::If(..)) | Err(_) => None,
             },
         }
@@ -138,8 +140,9 @@ enum Allowed {
 
 impl Admission {
     /// Returns what a connection may use before its greeting.
-    pub(crate) const fn open(service: Arc<BlockService>) -> Self {
-        Self { service, caller: None, version: version::MESSAGES }
+    pub(crate) fn open(service: Arc<BlockService>) -> Self {
+        let share = service.shares().connection(None);
+        Self { service, share, caller: None, version: version::MESSAGES }
     }
 
     fn membership(&self) -> &Membership {
@@ -147,9 +150,11 @@ impl Admission {
     }
 
     fn handle_frame(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
-        let Some(caller) = &self.caller else { return self.service.serve(header, body) };
+        let Some(caller) = &self.caller else {
+            return self.service.serve(header, body, &self.share);
+        };
         match caller.check(&header, &body) {
-            Ok(Allowed::All) => self.service.serve(header, body),
+            Ok(Allowed::All) => self.service.serve(header, body, &self.share),
             Ok(Allowed::If(subtree, blocks)) => self.check_and_serve(header, body, subtree, blocks),
             Err(refusal) => Handled::Now(self.service.refused(&header, &refusal)),
         }
@@ -168,7 +173,7 @@ impl Admission {
             if let Err(refusal) = admission.check_blocks(subtree, blocks).await {
                 return admission.service.refused(&header, &refusal);
             }
-            match admission.service.serve(header, body) {
+            match admission.service.serve(header, body, &admission.share) {
                 Handled::Now(response) => response,
                 Handled::Later(response) => response.await,
             }
@@ -176,11 +181,18 @@ impl Admission {
     }
 
     /// Requests from the namenode which blocks are in the caller's subtree, and remembers these.
-    async fn check_blocks(&self, subtree: Path, blocks: Vec<BlockId>) -> Result<(), Refusal> {
+    /// The requests of one tenant leave room to those of others.
+    async fn check_blocks(&self, subtree: Path, mut blocks: Vec<BlockId>) -> Result<(), Refusal> {
         let caller = self.caller.as_ref().expect("only a caller's blocks are checked");
+        let _place = self.service.owner_lookups().take(&self.share.owners, 1).await?;
+        // Those that another frame has found meanwhile are not looked up again.
+        caller.retain_unknown(&mut blocks);
+        if blocks.is_empty() {
+            return Ok(());
+        }
         let request = Request::Within { subtree, blocks: blocks.clone() };
         let namenode = self.membership().namenode();
-        let answers = match namenode.call(request).await {
+        let answers = match namenode.look_up(request).await {
             Ok(Reply::Within(answers)) if answers.len() == blocks.len() => answers,
             Ok(reply) => return Err(unknown(&namenode.bad_reply(reply))),
             Err(error) => return Err(unknown(&error)),
@@ -264,6 +276,14 @@ fn unknown(error: &CallError) -> Refusal {
 }
 
 impl AdmittedCaller {
+    /// Returns the owner of its token. Servers and operators have tokens of one subject for many
+    /// connections, each of which has a share of its own.
+    fn tenant(&self) -> Option<String> {
+        let claims = self.pass.claims().ok()?;
+        let root = (claims.role == TokenRole::Client).then(|| claims.root())?;
+        root.map(|root| root.to_string())
+    }
+
     /// Returns whether a frame may be served. Of a body that is still to come only the header
     /// counts.
     fn check(&self, header: &Header, body: &[u8]) -> Result<Allowed, Refusal> {
@@ -288,14 +308,19 @@ impl AdmittedCaller {
             Op::ReadMany => ranges(body)?,
             _ => return Ok(Allowed::All),
         };
-        let own = self.own.lock();
-        unknown.retain(|block| !own.contains(block));
+        self.retain_unknown(&mut unknown);
         if unknown.is_empty() {
             return Ok(Allowed::All);
         }
         unknown.sort_unstable();
         unknown.dedup();
         Ok(Allowed::If(claims.subtree.clone(), unknown))
+    }
+
+    /// Keeps those blocks that were not found to be in its subtree.
+    fn retain_unknown(&self, blocks: &mut Vec<BlockId>) {
+        let own = self.own.lock();
+        blocks.retain(|block| !own.contains(block));
     }
 }
 

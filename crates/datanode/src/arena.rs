@@ -85,8 +85,12 @@ impl Arena {
 
     /// Returns the bytes of units that have an owner.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let free = self.allocator.lock().free_units();
-        self.bytes().saturating_sub(u64::from(free) * u64::from(UNIT_BYTES))
+        self.bytes().saturating_sub(self.free_bytes())
+    }
+
+    /// Returns the bytes of units that have no owner.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        free_bytes(&self.allocator.lock())
     }
 
     /// Returns the number of free extents.
@@ -164,14 +168,39 @@ impl Arena {
     pub(crate) fn take(self: &Arc<Self>, bytes: u32, near: Option<&Extent>) -> Option<Vec<Extent>> {
         let near = near.map(|extent| extent.extent.start + extent.extent.units);
         let extents = self.allocator.lock().take(bytes.div_ceil(UNIT_BYTES), near)?;
+        Some(self.owned(extents))
+    }
+
+    /// Takes extents for `bytes` as [`Self::take`] does, if `may` allows it. It is called with how
+    /// many bytes are free, and must take no lock.
+    pub(crate) fn take_if(
+        self: &Arc<Self>,
+        bytes: u32,
+        may: impl FnOnce(u64) -> bool,
+    ) -> Option<Vec<Extent>> {
+        let extents = {
+            let mut allocator = self.allocator.lock();
+            if !may(free_bytes(&allocator)) {
+                return None;
+            }
+            allocator.take(bytes.div_ceil(UNIT_BYTES), None)?
+        };
+        Some(self.owned(extents))
+    }
+
+    fn owned(self: &Arc<Self>, extents: Vec<UnitExtent>) -> Vec<Extent> {
         let extent = |extent| Extent {
             arena: Arc::clone(self),
             extent,
             claimed: AtomicU32::new(0),
             published: AtomicU32::new(0),
         };
-        Some(extents.into_iter().map(extent).collect())
+        extents.into_iter().map(extent).collect()
     }
+}
+
+fn free_bytes(allocator: &Allocator) -> u64 {
+    u64::from(allocator.free_units()) * u64::from(UNIT_BYTES)
 }
 
 impl Extent {

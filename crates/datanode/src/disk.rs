@@ -5,6 +5,7 @@
 //! node has a key the files are encrypted, with a key that no other incarnation has.
 
 mod cached;
+mod deletions;
 mod memory;
 mod read;
 mod sealed;
@@ -25,6 +26,7 @@ use sanderling_protocol::{BlockId, Refusal, Tier};
 use sanderling_transport::LogLimiter;
 use thiserror::Error;
 
+use self::deletions::Deletions;
 use self::read::DiskReader;
 use self::sealed::{Medium, SealError, Seals};
 use crate::capacity::Capacity;
@@ -76,7 +78,7 @@ pub enum DiskError {
 #[derive(Debug)]
 pub(crate) struct DiskTier {
     directory: PathBuf,
-    capacity: Capacity,
+    capacity: Arc<Capacity>,
     serial: AtomicU64,
     reading: DiskReader,
     /// What the files are encrypted with, if they are.
@@ -84,8 +86,8 @@ pub(crate) struct DiskTier {
     /// The log has the line that the file system is full, and no line yet that it has room again.
     is_full: AtomicBool,
     full_lines: LogLimiter,
-    /// Holds the lock that keeps other datanodes away.
-    _marker: File,
+    /// Holds the lock that keeps other datanodes away, too.
+    deletions: Deletions,
 }
 
 /// The bytes of a block in a file as they were at one length.
@@ -96,7 +98,8 @@ pub(crate) struct DiskBytes {
     sums: ChunkSums,
 }
 
-/// One file. It is deleted when the last value that needs it, and the last reader, is gone.
+/// One file. It is given to [`Deletions`] when the last value that needs it, and the last reader,
+/// is gone.
 #[derive(Debug)]
 struct BlockFile {
     tier: Arc<DiskTier>,
@@ -133,22 +136,30 @@ impl DiskTier {
         for name in found.iter().filter(|name| *name != MARKER) {
             fs::remove_file(directory.join(name)).map_err(unusable)?;
         }
+        let capacity = Arc::new(Capacity::new(Tier::Disk, bytes));
+        let deletions = Deletions::start(Arc::clone(&capacity), marker).map_err(unusable)?;
         Ok(Self {
             directory: directory.to_owned(),
-            capacity: Capacity::new(Tier::Disk, bytes),
+            capacity,
             serial: AtomicU64::new(0),
             reading: DiskReader::default(),
             // The salt is kept nowhere: when the process has ended, what it left cannot be read.
             cipher: key.map(|key| key.derive(&salt(), "sanderling disk tier 1")),
             is_full: AtomicBool::new(false),
             full_lines: LogLimiter::per_minute(),
-            _marker: marker,
+            deletions,
         })
     }
 
-    /// Returns the bytes of files, as the namenode counts them.
-    pub(crate) const fn capacity(&self) -> &Capacity {
+    /// Returns the bytes of files, as the namenode counts them, with those that are still to be
+    /// deleted.
+    pub(crate) fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    /// Returns the number of files without a block that are still to be deleted.
+    pub(crate) fn deletions_waiting(&self) -> u64 {
+        self.deletions.waiting()
     }
 
     /// Returns the refusal of what the file system did not do.
@@ -347,14 +358,8 @@ impl BlockFile {
 impl Drop for BlockFile {
     fn drop(&mut self) {
         let accounted = self.accounted_bytes.load(Ordering::Relaxed);
-        if accounted == 0 {
-            return;
-        }
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %self.path.display(), %error, "a block file stays behind");
-            }
-            _ => self.tier.capacity.release(accounted),
+        if accounted > 0 {
+            self.tier.deletions.add(std::mem::take(&mut self.path), accounted);
         }
     }
 }
@@ -399,6 +404,7 @@ mod tests {
         drop(second);
         assert_eq!(files(directory.path()).unwrap().len(), 2);
         drop(first);
+        tier.deletions.finish();
         assert_eq!(files(directory.path()).unwrap(), [MARKER]);
         assert_eq!(tier.capacity().used_bytes(), 0);
     }
@@ -410,6 +416,7 @@ mod tests {
         let refused = append(&DiskBytes::new(&tier, BlockId(8)), &[1; 100]);
         assert!(matches!(refused, Err(ReadError::Refused(Refusal::NodeFull { .. }))));
         drop(block);
+        tier.deletions.finish();
         append(&DiskBytes::new(&tier, BlockId(8)), &[1; 100]).unwrap();
     }
 

@@ -15,6 +15,7 @@ mod budget;
 mod capacity;
 mod chunk_sums;
 mod clock;
+mod connection_share;
 mod contact;
 mod control;
 mod counters;
@@ -25,6 +26,7 @@ mod disk_room;
 mod dram;
 mod durable;
 mod error;
+mod fair_room;
 #[doc(hidden)]
 pub mod file_names;
 mod http;

@@ -18,23 +18,36 @@ use crate::options::DatanodeOptions;
 /// give such a member, a third of a call's 3 s.
 const OPEN_WITHIN: Duration = Duration::from_millis(CONNECT_WITHIN.0);
 
+/// Connections to the namenode, apart: what fills them, or fails on them, concerns nothing else.
+#[derive(Debug)]
+pub(crate) struct NamenodePools {
+    /// For what the node itself sends: heartbeats, reports, notices, damage, revocations.
+    pub(crate) own: Pool,
+    /// For what callers of the node make it look up, as many as they are.
+    pub(crate) lookups: Pool,
+}
+
 /// The namenode, or the group of them, and how it is called.
 #[derive(Debug)]
 pub(crate) struct NamenodeLink {
-    pool: Pool,
+    pools: NamenodePools,
     /// Connections to other datanodes, which are of the same cluster.
     peers: Pool,
     namenodes: Namenodes,
+    /// The same, as look-ups have found them: one that is slow is no sign for heartbeats that its
+    /// member is away.
+    lookup_namenodes: Namenodes,
     call_time_max: Duration,
     security: Security,
 }
 
 impl NamenodeLink {
-    pub(crate) fn new(pool: Pool, peers: Pool, options: &DatanodeOptions) -> Self {
+    pub(crate) fn new(pools: NamenodePools, peers: Pool, options: &DatanodeOptions) -> Self {
         Self {
-            pool,
+            pools,
             peers,
             namenodes: Namenodes::new(&options.namenode),
+            lookup_namenodes: Namenodes::new(&options.namenode),
             call_time_max: options.call_time_max,
             security: options.security.clone(),
         }
@@ -42,7 +55,7 @@ impl NamenodeLink {
 
     /// Returns the generation of the group of namenodes of which a leader has answered.
     pub(crate) fn generation(&self) -> GroupGeneration {
-        self.pool.connection_options().generation.get()
+        self.pools.own.connection_options().generation.get()
     }
 
     fn deadline(&self) -> Instant {
@@ -54,6 +67,26 @@ impl NamenodeLink {
         only(self.meta(&[request], self.deadline()).await?)
     }
 
+    /// Sends a look-up that a caller of the node has caused, over a connection for such alone.
+    pub(crate) async fn look_up(&self, request: Request) -> Result<Reply, CallError> {
+        let pool = &self.pools.lookups;
+        self.forget_left_generation();
+        let requests = [EncodedRequest::new(&request)];
+        let namenodes = &self.lookup_namenodes;
+        only(namenodes.meta(pool, &requests, Repeats::Always, self.deadline()).await?)
+    }
+
+    /// Keeps look-ups from a group of namenodes that the node has left behind for a later one.
+    fn forget_left_generation(&self) {
+        let (met, known) = (self.generation(), &self.pools.lookups.connection_options().generation);
+        if known.get().meets(met) == Ok(true) {
+            known.set(met);
+            for address in self.lookup_namenodes.addresses() {
+                self.pools.lookups.forget(&address);
+            }
+        }
+    }
+
     /// Sends requests to the member that leads. What a datanode sends does the same when it comes
     /// twice, so that another member gets it if one does not answer.
     async fn meta(
@@ -62,7 +95,7 @@ impl NamenodeLink {
         deadline: Instant,
     ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
         let requests: Vec<EncodedRequest> = requests.iter().map(EncodedRequest::new).collect();
-        self.namenodes.meta(&self.pool, &requests, Repeats::Always, deadline).await
+        self.namenodes.meta(&self.pools.own, &requests, Repeats::Always, deadline).await
     }
 
     /// Sends one request, and in the same frame one for the tokens that were revoked.
@@ -78,7 +111,7 @@ impl NamenodeLink {
         let deadline = self.deadline();
         let known = security.revocations.version();
         let requests = [request, Request::Revocations { known }];
-        self.namenodes.learn_cluster(&self.pool, deadline).await?;
+        self.namenodes.learn_cluster(&self.pools.own, deadline).await?;
         let mut replies = self.meta(&requests, deadline).await?;
         match replies.pop() {
             Some(Ok(Reply::Revocations { version, list })) => {
@@ -98,15 +131,15 @@ impl NamenodeLink {
 
     /// Returns the pool's connection, to see when it breaks; `None` when there is none.
     pub(crate) async fn connection(&self) -> Option<Connection> {
-        self.pool.connection(&self.namenodes.target(), None, self.deadline()).await.ok()
+        self.pools.own.connection(&self.namenodes.target(), None, self.deadline()).await.ok()
     }
 
     /// Returns the pool's connection as [`Self::connection`] does, within a part of a call's time:
     /// the call that follows may turn to another member.
     pub(crate) async fn opened(&self) -> Option<Connection> {
         let deadline = self.deadline().min(Instant::now() + OPEN_WITHIN);
-        self.namenodes.learn_cluster(&self.pool, deadline).await.ok()?;
-        self.pool.connection(&self.namenodes.target(), None, deadline).await.ok()
+        self.namenodes.learn_cluster(&self.pools.own, deadline).await.ok()?;
+        self.pools.own.connection(&self.namenodes.target(), None, deadline).await.ok()
     }
 
     /// Returns the connection that was opened before a call, or the pool's if the call went to
@@ -123,12 +156,13 @@ impl NamenodeLink {
     /// # Errors
     /// [`CallError`]: it does not answer yet, or addresses of two clusters were given.
     pub(crate) async fn cluster(&self) -> Result<ClusterId, CallError> {
-        self.namenodes.greet(&self.pool, self.deadline()).await
+        self.namenodes.greet(&self.pools.own, self.deadline()).await
     }
 
     /// Sets the cluster of all calls from now on; with `None`, of whichever answers.
     pub(crate) fn set_cluster(&self, cluster: Option<ClusterId>) {
-        self.pool.set_cluster(cluster);
+        self.pools.own.set_cluster(cluster);
+        self.pools.lookups.set_cluster(cluster);
         self.peers.set_cluster(cluster);
     }
 

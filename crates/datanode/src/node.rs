@@ -14,7 +14,7 @@ use crate::link::Link;
 use crate::local::Local;
 use crate::membership::Membership;
 use crate::metrics::{MetricSources, registry};
-use crate::namenode::NamenodeLink;
+use crate::namenode::{NamenodeLink, NamenodePools};
 use crate::options::DatanodeOptions;
 use crate::push::Pusher;
 use crate::scrub::Scrub;
@@ -45,7 +45,7 @@ impl Node {
     pub(crate) fn new(
         mut options: DatanodeOptions,
         (store, stores): (BlockStore, Arc<DurableStores>),
-        namenode: Pool,
+        namenode: NamenodePools,
         peers: Pool,
         addresses: Addresses,
         local: Option<Local>,

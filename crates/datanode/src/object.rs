@@ -22,6 +22,7 @@ use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use parking_lot::Mutex;
+use sanderling_core::shared_room::RoomBounds;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::token::read_hex;
 use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier, amount};
@@ -48,6 +49,14 @@ const OPERATIONS_MAX: usize = 64;
 /// [`OPERATIONS_MAX`]: at 100 ms for one, the last waits 1.6 s of the 5 s that it has by default.
 /// They may hold a block each, so it bounds memory as well.
 const OPERATIONS_WAITING_MAX: usize = 1024;
+
+/// The same bounds for what callers request, in which each tenant has a share. The node's own
+/// operations need no place there.
+pub(crate) const OBJECT_OPERATIONS: RoomBounds =
+    RoomBounds { units_max: OPERATIONS_MAX as u64, waiting_max: OPERATIONS_WAITING_MAX };
+
+/// What a caller lacks that is refused for it.
+pub(crate) const OBJECT_TIER_BUSY: &str = "place for another operation of the object tier";
 
 /// Objects that are looked at when a node starts: nodes of one store have one key. More than one,
 /// because an object may vanish meanwhile or be left by another program.

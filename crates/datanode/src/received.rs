@@ -35,6 +35,22 @@ impl Received {
         Some(Self { arena: Arc::clone(arena), extents, bytes, full: 0, filled: 0 })
     }
 
+    /// Takes room for a body as [`Self::take`] does, if `may` allows it for so many free bytes, as
+    /// [`Arena::take_if`] calls it.
+    pub(crate) fn take_if(
+        arena: &Arc<Arena>,
+        bytes: u32,
+        may: impl FnOnce(u64) -> bool,
+    ) -> Option<Self> {
+        let extents = arena.take_if(bytes, may)?;
+        Some(Self { arena: Arc::clone(arena), extents, bytes, full: 0, filled: 0 })
+    }
+
+    /// Returns how many bytes of its arena are free.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.arena.free_bytes()
+    }
+
     /// Returns memory for the next bytes.
     pub(crate) fn spare(&mut self) -> &mut [u8] {
         match self.extents.get_mut(self.full) {

@@ -8,10 +8,10 @@ use sanderling_transport::CallError;
 
 use crate::membership::Membership;
 use crate::store::BlockStore;
-use crate::store::damaged::probe_files;
+use crate::store::damaged::start_probe;
 
 /// Reports to the namenode page by page what the node holds, drops what it does not want, and
-/// checks whether what it expects is there.
+/// checks whether what it expects is there. Waits for no disk: files are checked beside it.
 ///
 /// # Errors
 /// The namenode did not answer; the report is to be made again.
@@ -33,7 +33,7 @@ pub(crate) async fn report(
             }
             ReportStep::Probe => {
                 store.damages().report_again();
-                probe_files(store).await;
+                start_probe(store);
                 report.probed();
             }
             ReportStep::Expected { after, limit } => {

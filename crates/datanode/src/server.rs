@@ -9,8 +9,9 @@ use sanderling_core::notices::{Notice, SIGTERM};
 use sanderling_protocol::message::Role;
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
-    Buffers, CallError, ConnectionOptions, HttpOptions, ListenError, Memory, Pool, PoolOptions,
-    Security, ServeOptions, available_bytes, listen, listen_there_or_free, serve, serve_pages,
+    Buffers, CallError, ConnectionOptions, HttpOptions, KnownGeneration, ListenError, Memory, Pool,
+    PoolOptions, Security, ServeOptions, available_bytes, listen, listen_there_or_free, serve,
+    serve_pages,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -34,6 +35,7 @@ use crate::http::router;
 use crate::join::{Addresses, MembershipChange};
 use crate::local::{Local, serve_listener};
 use crate::membership::ATTEMPT_EVERY;
+use crate::namenode::NamenodePools;
 use crate::node::Node;
 use crate::object::ObjectTier;
 use crate::object::collect::Collector;
@@ -98,8 +100,7 @@ impl DatanodeServer {
         let role = Role::Datanode;
         let control = Control::start().map_err(|cause| DatanodeStartError::Thread { cause })?;
         let peers = PoolOptions { role, connection, ..PoolOptions::default() };
-        let runtime = Some(control.handle().clone());
-        let namenode = Pool::new(PoolOptions { runtime, ..peers.clone() });
+        let namenode = namenode_pools(&peers, &control);
         let local = Local::open(&options, &arena)?;
         let options = with_host(options);
         let addresses = Addresses { blocks: advertised, http: http_advertised };
@@ -440,6 +441,16 @@ async fn check_key(
         (None, _) => {}
     }
     Ok(true)
+}
+
+/// Returns the connections to the namenode: those of the node itself have their thread.
+fn namenode_pools(peers: &PoolOptions, control: &Control) -> NamenodePools {
+    let runtime = Some(control.handle().clone());
+    let own = Pool::new(PoolOptions { runtime, ..peers.clone() });
+    let mut lookups = peers.clone();
+    // A claim to a later one that is met there ends none that heartbeats have met.
+    lookups.connection.generation = KnownGeneration::default();
+    NamenodePools { own, lookups: Pool::new(lookups) }
 }
 
 async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListener, ListenError> {

@@ -10,21 +10,31 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use bytes::Bytes;
+use sanderling_core::shared_room::RoomBounds;
 use sanderling_protocol::local::LocalEndpoint;
 use sanderling_protocol::{BlockId, Header, Op, Refusal};
 use sanderling_transport::{Handled, Response};
 
 use crate::activity::Activity;
 use crate::blocking::on_thread;
+use crate::connection_share::{ConnectionShare, ConnectionShares};
 use crate::counters::Counters;
 use crate::disk_room::DiskRoom;
+use crate::fair_room::FairRoom;
 use crate::latency::TIMED_OF;
 use crate::link::Link;
 use crate::membership::Membership;
+use crate::object::{OBJECT_OPERATIONS, OBJECT_TIER_BUSY};
 use crate::push::Pusher;
 use crate::received::BlockBody;
 use crate::store::BlockStore;
 use crate::upload::Uploader;
+
+/// Look-ups of owners of blocks at the namenode. As many are under way at once as one connection
+/// may have there that take long (`LONG_PLACES` of the core's `namenode/admission`, of which each
+/// takes four), so that none is refused. A frame waits for each of the others, which is counted
+/// with the memory for requests; their number is chosen, not measured.
+const OWNER_LOOKUPS: RoomBounds = RoomBounds { units_max: 16, waiting_max: 1024 };
 
 /// Serves the node's blocks to callers that were admitted.
 #[derive(Debug)]
@@ -36,7 +46,12 @@ pub(crate) struct BlockService {
     counters: Arc<Counters>,
     pusher: Pusher,
     uploader: Uploader,
+    shares: ConnectionShares,
     disk_room: DiskRoom,
+    /// Operations of the object tier that are under way for callers.
+    object_operations: FairRoom,
+    /// Look-ups of owners at the namenode that are under way for callers.
+    owner_lookups: FairRoom,
     /// Where clients of the same machine find the node; `None` when they do not.
     local_endpoint: Option<LocalEndpoint>,
     /// The term of the latest leader of a group of namenodes that has given an order.
@@ -53,7 +68,10 @@ impl BlockService {
         (pusher, uploader): (Pusher, Uploader),
         local_endpoint: Option<LocalEndpoint>,
     ) -> Self {
-        let disk_room = DiskRoom::default();
+        let (shares, disk_room) = (ConnectionShares::default(), DiskRoom::default());
+        let object_operations = FairRoom::new(OBJECT_OPERATIONS, OBJECT_TIER_BUSY);
+        let lack = "place for another look-up of owners of blocks at the namenode";
+        let owner_lookups = FairRoom::new(OWNER_LOOKUPS, lack);
         Self {
             store,
             membership,
@@ -62,7 +80,10 @@ impl BlockService {
             counters,
             pusher,
             uploader,
+            shares,
             disk_room,
+            object_operations,
+            owner_lookups,
             local_endpoint,
             leader_term: AtomicU64::new(0),
         }
@@ -84,14 +105,33 @@ impl BlockService {
         &self.counters
     }
 
+    /// Returns the connections and their tenants.
+    pub(crate) const fn shares(&self) -> &ConnectionShares {
+        &self.shares
+    }
+
+    pub(crate) const fn disk_room(&self) -> &DiskRoom {
+        &self.disk_room
+    }
+
+    /// Returns the places of look-ups of owners at the namenode.
+    pub(crate) const fn owner_lookups(&self) -> &FairRoom {
+        &self.owner_lookups
+    }
+
     /// Serves one frame that its caller may send.
-    pub(crate) fn serve(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        header: Header,
+        body: Bytes,
+        share: &Arc<ConnectionShare>,
+    ) -> Handled {
         let began = self.counters.count_request(header.op);
         let handled = match header.op {
-            Op::Read => self.read(header),
-            Op::ReadMany => self.read_many(header, &body),
+            Op::Read => self.read(header, share),
+            Op::ReadMany => self.read_many(header, &body, share),
             Op::Write => self.write(header, body.into()),
-            Op::Store => self.store_block(header, body.into()),
+            Op::Store => self.store_block(header, body.into(), share),
             Op::Order => self.order(header, &body),
             Op::LocalEndpoint => Ok(Handled::Now(Response::message(&header, &self.local_endpoint))),
             Op::Hello
@@ -111,10 +151,15 @@ impl BlockService {
     }
 
     /// Serves the frame of a body that was received straight into the arena.
-    fn take(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
+    fn take(
+        self: &Arc<Self>,
+        header: Header,
+        body: BlockBody,
+        share: &Arc<ConnectionShare>,
+    ) -> Handled {
         let began = self.counters.count_request(header.op);
         let handled = match header.op {
-            Op::Store => self.store_block(header, body),
+            Op::Store => self.store_block(header, body, share),
             _ => self.write(header, body),
         };
         self.timed(header.op, began, self.paced(&header, handled))

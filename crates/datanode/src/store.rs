@@ -4,7 +4,7 @@ pub(crate) mod damaged;
 mod objects;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use sanderling_core::block_table::{
@@ -51,6 +51,8 @@ pub(crate) struct BlockStore {
     write_queue: Arc<WriteQueue>,
     traffic: TrafficTotals,
     damages: DamageLog,
+    /// A task looks at the files of all blocks.
+    is_probing: AtomicBool,
     index_bytes_max: u64,
 }
 
@@ -62,6 +64,7 @@ impl BlockStore {
             write_queue: Arc::default(),
             traffic: TrafficTotals::default(),
             damages: DamageLog::default(),
+            is_probing: AtomicBool::new(false),
             index_bytes_max,
         }
     }
@@ -100,6 +103,8 @@ impl BlockStore {
 
     fn index_bytes_of(&self, blocks: u64) -> u64 {
         let disk = self.tiers.used_bytes(Tier::Disk);
+        // What a disk does not delete must not grow without a bound either.
+        let blocks = blocks + self.tiers.deletions_waiting();
         budget::index_bytes(blocks, self.tiers.arena().mapped_bytes(), disk)
     }
 
@@ -208,11 +213,11 @@ impl BlockStore {
         }
     }
 
-    /// Forgets blocks. Their space is free once no reader has them.
+    /// Forgets blocks. Their space is free once no reader has them, and on disk once their files
+    /// are deleted, which this does not wait for.
     pub(crate) fn drop_blocks(&self, blocks: &[(BlockId, Epoch)]) {
         for (block, last) in blocks {
             let bytes = self.table.write().drop_block(*block, *last);
-            // Deleting a file takes its time, and the table is free again by now.
             self.tiers.free(bytes);
         }
     }
@@ -289,17 +294,15 @@ impl BlockStore {
         }
     }
 
-    /// Finishes a write on a thread that may block, and gives the next write its turn.
+    /// Finishes a write on a thread that may block.
     ///
     /// # Errors
     /// As [`Self::write`], and [`Refusal::TierFailed`].
     pub(crate) fn finish(&self, step: WriteOutcome) -> Result<u32, Refusal> {
-        let done = match step {
+        match step {
             WriteOutcome::Done(length) => Ok(length),
             WriteOutcome::Blocking(finish) => finish(self),
-        };
-        self.write_queue.change();
-        done
+        }
     }
 
     fn step<W>(&self, is_blocking: bool, work: W) -> Result<WriteOutcome, Refusal>
@@ -321,7 +324,8 @@ impl BlockStore {
             || self.write_queue.is_one_before(request.block, request.offset)
     }
 
-    /// Publishes what an admitted write has made of a block, or takes the write back.
+    /// Publishes what an admitted write has made of a block, or takes the write back. Gives the
+    /// next write to a block on disk its turn.
     ///
     /// # Errors
     /// `refusal` of the error, or [`Refusal::Moved`] when a fence came between; the block is as it
@@ -333,14 +337,18 @@ impl BlockStore {
         grown: Result<BlockBytes, E>,
         refusal: impl FnOnce(E) -> Refusal,
     ) -> Result<u32, Refusal> {
-        let grown = match grown {
-            Ok(grown) => grown,
+        let is_on_disk = ticket.tier() == Tier::Disk;
+        let concluded = match grown {
+            Ok(grown) => self.table.write().wrote(ticket, grown),
             Err(error) => {
                 self.table.write().abandon_write(ticket);
-                return Err(refusal(error));
+                Err(refusal(error))
             }
         };
-        let length = self.table.write().wrote(ticket, grown)?;
+        if is_on_disk {
+            self.write_queue.ended(request.block);
+        }
+        let length = concluded?;
         self.traffic.written_bytes.fetch_add(request.bytes.into(), Ordering::Relaxed);
         Ok(length)
     }

@@ -112,6 +112,11 @@ impl Tiers {
         counted.map_or(0, Capacity::used_bytes)
     }
 
+    /// Returns the number of files of dropped blocks that are still to be deleted.
+    pub(crate) fn deletions_waiting(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.deletions_waiting())
+    }
+
     fn counted(&self) -> impl Iterator<Item = &Capacity> {
         let disk = self.disk.as_ref().map(|disk| disk.capacity());
         disk.into_iter().chain(self.objects.as_ref().map(|objects| objects.capacity()))

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::harness::{CLUSTER, Caller, Served, bytes, refusal, until_answer, write_header};
+use crate::harness::{CLUSTER, Caller, Served, bytes, refusal, until, until_answer, write_header};
 use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions, ObjectOptions};
 use sanderling_protocol::frame::{HEADER_BYTES, RangeReply, RangeRequest, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
@@ -303,7 +303,7 @@ async fn unread(server: &DatanodeServer, ranges: &[RangeRequest]) -> TcpStream {
     stream
 }
 
-/// Two answers of 16 MiB, of which the kernel takes a part, are all that may be read and not sent.
+/// Answers of 16 MiB, of which the kernel takes a part, are half of what may be read and not sent.
 #[tokio::test]
 async fn ranges_on_disk_beside_objects_take_part_in_the_bound_of_reads_from_the_disk() {
     let (disk, objects) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -323,18 +323,70 @@ async fn ranges_on_disk_beside_objects_take_part_in_the_bound_of_reads_from_the_
     };
     let mut ranges = vec![range(2, BLOCK_BYTES_MAX); 16];
     ranges.push(range(1, 1));
-    let slow = [unread(&server, &ranges).await, unread(&server, &ranges).await];
-    until_answer("a read without room", || {
-        let read = caller.read(2, 1, 0, 1);
-        async move { matches!(read.await, Err(Refusal::RetryAfter { .. })) }
-    })
-    .await;
-    assert_eq!(caller.read(1, 1, 0, 10).await.unwrap(), "in a store", "an object needs none");
+    let mut slow = [unread(&server, &ranges).await, unread(&server, &ranges).await];
+    let began = Instant::now();
+    // The other one waits for the room of one of them, which is given up long before the half
+    // minute for which a peer may take nothing otherwise.
+    let [first, second] = &mut slow;
+    while first.write_all(&[0]).await.is_ok() && second.write_all(&[0]).await.is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(20), "both keep their room");
+        // Short ones do not wait meanwhile.
+        assert_eq!(caller.read(2, 1, 0, 1).await.unwrap(), all[..1]);
+        assert_eq!(caller.read(1, 1, 0, 10).await.unwrap(), "in a store", "an object needs none");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     drop(slow);
-    until_answer("room again", || {
-        let read = caller.read(2, 1, 0, 1);
-        async move { read.await.is_ok() }
+    server.stop().await;
+}
+
+/// Objects that hang: opening a pipe to read waits for a process that writes.
+struct Pipes(Vec<PathBuf>);
+
+impl Pipes {
+    fn at(places: Vec<PathBuf>) -> Self {
+        let made = std::process::Command::new("mkfifo").args(&places).status().unwrap();
+        assert!(made.success());
+        Self(places)
+    }
+}
+
+impl Drop for Pipes {
+    fn drop(&mut self) {
+        // Those that are being opened end, and later ones find nothing.
+        for pipe in &self.0 {
+            let opened = std::fs::OpenOptions::new().read(true).write(true).open(pipe);
+            let _ = std::fs::remove_file(pipe);
+            drop(opened);
+        }
+    }
+}
+
+/// The tier has 64 operations under way at most.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_of_objects_that_hang_leave_operations_to_other_connections() {
+    const HANGING: u64 = 80;
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let sweep_every = Duration::from_secs(3600);
+    let server = with_search(&served, directory.path(), 8 << 20, sweep_every).await;
+    let (greedy, other) = (Caller::new(&server), Caller::new(&server));
+    store(&other, 1, 2, &bytes(5000, 3)).await.unwrap();
+    let pipes = (100..100 + HANGING).map(|block| object(directory.path(), block, 1));
+    let _pipes = Pipes::at(pipes.collect());
+    let hanging: Vec<_> = (100..100 + HANGING)
+        .map(|block| {
+            let greedy = greedy.clone();
+            tokio::spawn(async move { greedy.read(block, 1, 0, 1).await })
+        })
+        .collect();
+    until("all of them are under way", || {
+        let state = served.namenode.state.lock();
+        let load = state.heartbeats.get(&server.node()).map(|(_, load)| *load);
+        load.is_some_and(|load| u64::from(load.requests_in_flight) >= HANGING)
     })
     .await;
+    assert_eq!(other.read(1, 2, 0, 5000).await.unwrap(), bytes(5000, 3));
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+    drop(greedy);
     server.stop().await;
 }

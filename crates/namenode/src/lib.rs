@@ -41,8 +41,8 @@ pub use archive::{
     recover_from_archive,
 };
 pub use backup::{
-    BackupDamage, BackupDescription, BackupError, RestoreError, RestoreOptions,
-    check as check_backup, is_restore_unfinished, restore,
+    BackupDamage, BackupDescription, BackupError, JOURNAL_FREE_BYTES_MIN, RestoreError,
+    RestoreOptions, RestoredBackup, check as check_backup, is_restore_unfinished, restore,
 };
 pub use damage::{JournalDamage, RecordDamage, SnapshotDamage};
 pub use error::{ForgottenCause, NamenodeFailure, NamenodeStartError};

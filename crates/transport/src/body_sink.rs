@@ -16,6 +16,12 @@ pub trait BodySink: Debug + Send {
     /// Reports how many more bytes of it are there now.
     fn advance(&mut self, bytes: usize);
 
+    /// Returns whether there is so little of such memory that a peer which sends the body slowly is
+    /// given up earlier. It is called only for a peer that is so slow.
+    fn is_scarce(&self) -> bool {
+        false
+    }
+
     /// Takes the frame: all bytes of its body are there. Must not block.
     fn arrived(self: Box<Self>, header: Header) -> Handled;
 }

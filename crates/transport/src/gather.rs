@@ -35,6 +35,25 @@ const PARTS_KEPT_MAX: usize = 1 << 10;
 /// (`SCARCE_GRACE` of `pace`, 2 s), so that it is given up at most half as long again too late.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// What a connection keeps while its peer does not take the answers.
+pub(crate) struct KeptForPeer<'a> {
+    /// Where its long bodies and answers are counted.
+    pub(crate) memory: &'a Memory,
+    /// Bytes of the same memory beside those.
+    pub(crate) beside: usize,
+    /// Returns how many bytes the connection keeps of something else that others wait for.
+    pub(crate) awaited: &'a (dyn Fn() -> usize + Sync),
+}
+
+impl KeptForPeer<'_> {
+    /// Returns how many bytes it keeps that others lack. Of what others wait for it is to give back
+    /// as much as there are bytes of `answers` on their way: the rest follows with further ones.
+    fn lacked(&self, answers: usize) -> usize {
+        let own = if self.memory.is_scarce() { self.memory.own() + self.beside } else { 0 };
+        own.max((self.awaited)().min(answers))
+    }
+}
+
 #[derive(Debug)]
 enum Segment {
     /// So many bytes of what was copied.
@@ -175,13 +194,12 @@ impl Gather {
 
     /// Writes everything. Fails when the peer takes nothing for `within`, or beyond that time less
     /// than 64 KiB a second on average: it would keep the answers' memory by a byte now and then.
-    /// A connection that keeps some of `memory` while that is scarce, or more bytes beside its long
-    /// bodies and answers, has the times of [`Pace`].
+    /// A connection that keeps what others lack has the times of [`Pace`].
     pub(crate) async fn write_all(
         &mut self,
         socket: &WriteHalf,
         within: Duration,
-        memory: Option<(&Memory, usize)>,
+        kept: Option<KeptForPeer<'_>>,
         mut progress: impl FnMut(),
     ) -> io::Result<()> {
         let (mut pace, mut written) = (None::<Pace>, 0);
@@ -203,15 +221,14 @@ impl Gather {
                 progress();
             }
             let pace = pace.get_or_insert_with(Pace::begin);
-            let scarce = memory.filter(|(memory, _)| memory.is_scarce());
-            let kept = scarce.map(|(memory, beside)| memory.own() + beside);
-            if pace.is_late(written, within, kept.filter(|kept| *kept > 0)) {
+            let lacked = kept.as_ref().map_or(0, |kept| kept.lacked(self.added));
+            if pace.is_late(written, within, Some(lacked).filter(|lacked| *lacked > 0)) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let look = timeout(LOOK_EVERY.min(within), socket.writable());
-            let looked = match memory {
+            let looked = match &kept {
                 None => look.await,
-                Some((memory, _)) => tokio::select! {
+                Some(KeptForPeer { memory, .. }) => tokio::select! {
                     looked = look => looked,
                     () = memory.evicted().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
                 },
@@ -281,13 +298,14 @@ mod tests {
     }
 
     /// Returns whether a peer that takes nothing is given up within 3 s of 30.
-    async fn is_given_up(memory: &Memory, beside: usize) -> bool {
+    async fn is_given_up(memory: &Memory, beside: usize, awaited: usize) -> bool {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (_read, write) = Stream::from(ours).prepared();
         let mut gather = Gather::default();
         let (header, body, _) = frame(1, 8 << 20);
         gather.push(&header, body);
-        let kept = Some((memory, beside));
+        let awaited_bytes = || awaited;
+        let kept = Some(KeptForPeer { memory, beside, awaited: &awaited_bytes });
         let sent = gather.write_all(&write, Duration::from_secs(30), kept, || ());
         timeout(Duration::from_millis(3500), sent).await.is_ok()
     }
@@ -301,11 +319,20 @@ mod tests {
         let _counted = (merely_grown.reserve_waiting(1 << 16), waits.reserve_waiting(1 << 16));
         let _body = keeps.reserve(1 << 17);
         let given_up = tokio::join!(
-            is_given_up(&merely_grown, 0),
-            is_given_up(&waits, 1 << 16),
-            is_given_up(&keeps, 0)
+            is_given_up(&merely_grown, 0, 0),
+            is_given_up(&waits, 1 << 16, 0),
+            is_given_up(&keeps, 0, 0)
         );
         assert_eq!(given_up, (false, true, true));
+    }
+
+    #[tokio::test]
+    async fn peer_has_less_time_while_others_wait_for_what_it_keeps() {
+        let memory = Memory::new(16 << 20);
+        let [keeps, keeps_nothing] = std::array::from_fn(|_| memory.of_connection(None));
+        let given_up =
+            tokio::join!(is_given_up(&keeps, 0, 1 << 20), is_given_up(&keeps_nothing, 0, 0));
+        assert_eq!(given_up, (true, false));
     }
 
     #[tokio::test]

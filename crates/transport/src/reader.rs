@@ -103,6 +103,17 @@ enum BodyTarget {
     Nowhere(Box<[u8; PEEK_BYTES]>),
 }
 
+impl BodyTarget {
+    /// Returns whether there is little memory where the body goes, as far as that is not counted
+    /// with all long bodies.
+    fn is_scarce(&self) -> bool {
+        match self {
+            Self::Sink(sink) => sink.is_scarce(),
+            Self::Buffer(_) | Self::Nowhere(_) => false,
+        }
+    }
+}
+
 /// A body of which some bytes are still to come.
 #[derive(Debug)]
 struct Partial {
@@ -241,9 +252,11 @@ impl FrameReader {
     pub(crate) fn is_late(&self, within: Duration) -> bool {
         match (&self.partial, &self.short_pace) {
             (Some(partial), _) => {
-                let is_scarce = self.memory().is_scarce();
                 let bytes = partial.header.body_bytes as usize;
-                partial.pace.is_late(partial.filled, within, is_scarce.then_some(bytes))
+                let is_late = |kept| partial.pace.is_late(partial.filled, within, kept);
+                let is_scarce = || self.memory().is_scarce() || partial.target.is_scarce();
+                // A peer that is fast enough for scarce memory is so for any: most are.
+                is_late(Some(bytes)) && (is_scarce() || is_late(None))
             }
             (None, Some(pace)) => pace.is_late(self.end - self.start, within, None),
             (None, None) => false,

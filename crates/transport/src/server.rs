@@ -117,6 +117,13 @@ pub trait Service: Send + Sync + Sized + 'static {
         true
     }
 
+    /// Returns how many bytes the connection keeps until its answers are sent, of something that
+    /// others wait for; 0 while none does. A peer that does not take its answers is given up
+    /// earlier then.
+    fn awaited_bytes(&self) -> usize {
+        0
+    }
+
     /// Called when a connection was accepted.
     fn opened(&self) {}
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::busy_poll::BusyPoll;
 use crate::connection_slots::{Place, Places};
-use crate::gather::{Gather, length, memory_beside};
+use crate::gather::{Gather, KeptForPeer, length, memory_beside};
 use crate::held::HeldAnswers;
 use crate::memory::{Memory, Reserved};
 use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
@@ -610,7 +610,9 @@ impl<S: Service> ServerSession<'_, S> {
         let (within, memory) = (self.options.write_within, self.reader.memory());
         // They are not answered while the peer does not take the answers before theirs.
         let waiting = if self.waiting.bytes > LATER_BYTES_FREE { self.waiting.bytes } else { 0 };
-        let kept = Some((memory, waiting));
+        let service = &*self.service;
+        let awaited = || service.awaited_bytes();
+        let kept = Some(KeptForPeer { memory, beside: waiting, awaited: &awaited });
         let sent = self.gather.write_all(&self.write, within, kept, || ()).await;
         if !self.reader.is_grown() {
             self.gather.shrink(2 * SMALL_SEND_BYTES);

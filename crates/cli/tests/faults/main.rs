@@ -10,6 +10,7 @@ mod lots;
 mod absence;
 mod damage;
 mod full_disk;
+mod hung_disk;
 mod journal;
 mod killed;
 mod losses;

@@ -12,14 +12,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, SOON, Shape, allow_open_files, block_on_within, http, path, until};
+use crate::cluster::{
+    Cluster, SOON, Shape, allow_open_files, block_on_within, http, path, until, until_node,
+};
 use clock::Clock;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{BlockId, Epoch, Header, Op, Refusal, Tier};
+use sanderling_protocol::node::NodeInfo;
+use sanderling_protocol::{
+    BlockId, Epoch, Header, NodeSelector, Op, Policy, Refusal, Tier, version,
+};
 
 /// Connections that trickle.
 const HOGS: usize = 48;
@@ -40,7 +45,7 @@ fn greeted(address: &str) -> TcpStream {
     stream.set_read_timeout(Some(SOON)).expect("not zero");
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let greeting = encode_body(&hello);
-    let mut header = Header::new(Op::Hello, 1);
+    let mut header = Header { flags: version::greeting_flags(), ..Header::new(Op::Hello, 1) };
     header.body_bytes = greeting.len() as u32;
     stream.write_all(&[&header.encode()[..], &greeting].concat()).expect("it is taken");
     answer(&mut stream).expect("let in");
@@ -65,21 +70,26 @@ struct Hogs {
 
 impl Hogs {
     fn at(address: &str, op: Op) -> Self {
+        let mut header = Header::new(op, 2);
+        header.body_bytes = BODY_BYTES;
+        Self::with(address, HOGS, header, RATE)
+    }
+
+    /// Connections that begin a request with this header, and send so much of its body in a second.
+    fn with(address: &str, count: usize, header: Header, rate: usize) -> Self {
         let begin = {
             let address = address.to_owned();
             move || {
                 let mut stream = greeted(&address);
-                let mut header = Header::new(op, 2);
-                header.body_bytes = BODY_BYTES;
                 stream.write_all(&header.encode()).expect("it is taken");
                 stream
             }
         };
         let (stop, closed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let mut hogs: Vec<_> = (0..HOGS).map(|_| begin()).collect();
+        let mut hogs: Vec<_> = (0..count).map(|_| begin()).collect();
         let (is_over, ended) = (Arc::clone(&stop), Arc::clone(&closed));
         let thread = std::thread::spawn(move || {
-            let step = vec![7; RATE / STEPS_PER_SECOND];
+            let step = vec![7; rate / STEPS_PER_SECOND];
             while !is_over.load(Ordering::Relaxed) {
                 for hog in &mut hogs {
                     if hog.write_all(&step).is_err() {
@@ -163,14 +173,70 @@ fn datanode_has_memory_for_others_while_hogs_trickle() {
     hogs.made_room();
 }
 
+/// Connections that send a write of a whole block but for its bytes: more than a node of these
+/// tests has memory for.
+const HALF_SENT: usize = 96;
+
+/// Less than a silent request keeps what it has taken while that is not scarce.
+const MEANWHILE: Duration = Duration::from_secs(25);
+
+#[test]
+fn writes_that_are_half_sent_take_no_room_from_blocks_that_come_whole() {
+    let namenode = ["--no-rebalance", "--no-precopy"].map(str::to_owned).to_vec();
+    let mut cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    let (moved, written) = (path("/moved"), path("/written"));
+    let data = vec![7_u8; 8 << 20];
+    block_on_within(SOON, async {
+        let options = PutOptions::default();
+        cluster.client().await.put(&moved, data.clone().into(), &options).await.expect("there");
+    });
+    let address = cluster.add("n1", &[]).address.clone();
+    let mut header = Header::new(Op::Write, 2);
+    (header.block, header.epoch, header.flags) = (BlockId(1 << 41), Epoch(1), Tier::Dram as u16);
+    header.body_bytes = 1 << 20;
+    let limit = Instant::now() + MEANWHILE;
+    // A byte a step: those that are closed notice that, and begin again.
+    let hogs = Hogs::with(&address, HALF_SENT, header, STEPS_PER_SECOND);
+    block_on_within(Duration::from_secs(200), async {
+        let client = cluster.client().await;
+        // Some are about to begin again.
+        let most = (HALF_SENT - HALF_SENT / 8) as u32;
+        let has_them = |node: &NodeInfo| node.load.connections >= most;
+        until_node(&client, "n1", "the peer of all of them", has_them).await;
+        let leaving = NodeSelector("n0".to_owned());
+        client.notice(&leaving, 100_000, "test").await.expect("taken");
+        loop {
+            let nodes = client.nodes(true).await.expect("it answers");
+            let is_drained = |node: &NodeInfo| node.policy == Policy::Drained;
+            if nodes.iter().any(|node| node.name == "n0" && is_drained(node)) {
+                break;
+            }
+            assert!(Instant::now() < limit, "its blocks have no room: {nodes:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let config = ClientConfig { call_deadline: PROMPT, ..ClientConfig::default() };
+        let client = Client::connect(&cluster.namenode.address, config).await.expect("connected");
+        let options = PutOptions::default();
+        client.put(&written, data.clone().into(), &options).await.expect("there is room");
+        for file in [&moved, &written] {
+            assert!(client.get(file).await.expect("it is there") == data, "{file}");
+        }
+    });
+    hogs.made_room();
+}
+
 /// Longer than a peer may take nothing, with what a busy machine adds.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(90);
 
 /// Stores an object of 1 MiB in a cluster of one node; returns the range of its block.
 fn stored(cluster: &Cluster) -> RangeRequest {
+    stored_with(cluster, &PutOptions::default())
+}
+
+fn stored_with(cluster: &Cluster, options: &PutOptions) -> RangeRequest {
     block_on_within(SOON, async {
         let (client, file, data) = (cluster.client().await, path("/file"), vec![7; 1 << 20]);
-        client.put(&file, data.into(), &PutOptions::default()).await.expect("there is room");
+        client.put(&file, data.into(), options).await.expect("there is room");
         let layout = client.layout(&file, 0..1 << 20).await.expect("it is there");
         let location = &layout.blocks[0];
         assert_eq!(layout.blocks.len(), 1);
@@ -205,6 +271,35 @@ fn peer_that_does_not_read_long_answers_is_given_up() {
     let mut rest = Vec::new();
     let _ = silent.read_to_end(&mut rest);
     assert!(rest.len() < 12 << 20, "{} bytes were sent", rest.len());
+}
+
+/// Reads of a block that each succeed meanwhile.
+const PROMPT_READS: usize = 200;
+
+/// Each of the two requests more than it may have at once, and takes nothing of it.
+#[test]
+fn readers_of_a_disk_that_take_nothing_delay_no_other_and_make_room_for_each_other() {
+    let mut cluster = Cluster::of(0);
+    let directory = cluster.path("disk");
+    let directory = directory.to_str().expect("a name in UTF-8");
+    cluster.add("n0", &["--disk", "64MiB", "--disk-dir", directory, "--local-socket", "none"]);
+    let address = &cluster.datanodes[0].address;
+    let class = "disk".parse().expect("a class");
+    let range = stored_with(&cluster, &PutOptions { class, ..PutOptions::default() });
+    let mut silent = [greeted(address), greeted(address)];
+    for stream in &mut silent {
+        (0..3).for_each(|_| request_much(stream, &range));
+    }
+    let mut reader = greeted(address);
+    let mut header = Header::new(Op::Read, 5);
+    (header.block, header.epoch, header.length) = (range.block, range.epoch, range.length);
+    for _ in 0..PROMPT_READS {
+        reader.write_all(&header.encode()).expect("it is taken");
+        answer(&mut reader).expect("read");
+    }
+    // Sooner than a peer that stands still is given up for which none waits.
+    let is_closed = || silent.iter().any(|stream| !is_open(stream)).then_some(());
+    until("one makes room for the other", PROMPT, is_closed);
 }
 
 /// Returns whether a connection's server has it open (`proc_net_tcp`: 1 for an established one).

@@ -16,6 +16,7 @@ mod refusals;
 mod revocations;
 mod rights;
 mod security;
+mod subtree_reads;
 mod suspects;
 mod tokens;
 mod unadmitted;

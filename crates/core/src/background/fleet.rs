@@ -178,12 +178,7 @@ impl NodeTable {
             let load = member.info.load;
             for usage in &mut member.info.tiers {
                 // It may hold unpublished bytes: they are in no account.
-                let held = match usage.tier {
-                    Tier::Dram => load.dram_used_bytes,
-                    Tier::Disk => load.disk_used_bytes,
-                    Tier::Object => 0,
-                };
-                usage.used_bytes = usage.used_bytes.max(held);
+                usage.used_bytes = usage.used_bytes.max(load.used_bytes(usage.tier));
                 let choice = Choice { node: id, tier: usage.tier };
                 let unseen = unseen.get(&choice).copied().unwrap_or(0);
                 usage.used_bytes = usage.used_bytes.saturating_add(unseen);

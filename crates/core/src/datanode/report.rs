@@ -5,7 +5,8 @@
 //!    lost part had moved here, before any block is reported missing. The namenode answers which
 //!    blocks the catalog does not want; the node drops them unless they were stored at another
 //!    epoch meanwhile.
-//! 2. The node checks that the files of its blocks are there.
+//! 2. The node starts to check that the files of its blocks are there. It waits for no disk: what
+//!    the check finds is reported as damage.
 //! 3. The node requests the expected blocks, page by page, and reports those that it lacks. A page
 //!    may be older than an order to drop one of its blocks. So the node requests a page a second
 //!    time if it lacks a block of it, and reports only what both pages name.
@@ -39,9 +40,9 @@ enum ReportStage {
 pub enum ReportStep {
     /// Send this page of blocks, in the order of their ids, then call [`ReportProgress::unwanted`].
     Held(Vec<HeldBlock>),
-    /// Check that the files of all blocks are there and long enough, without reading them; call
-    /// [`Damages::report_again`](super::Damages::report_again); then call
-    /// [`ReportProgress::probed`].
+    /// Call [`Damages::report_again`](super::Damages::report_again); start to check that the files
+    /// of all blocks are there and long enough, without reading them; then call
+    /// [`ReportProgress::probed`], without waiting for the check, as a disk may hang.
     Probe,
     /// Request a page of the blocks that must be here, then call [`ReportProgress::expected`], or
     /// [`ReportProgress::not_comparable`] if the namenode does not know the request.
@@ -115,7 +116,7 @@ impl ReportProgress {
         page
     }
 
-    /// Handles the end of [`ReportStep::Probe`].
+    /// Handles that [`ReportStep::Probe`] was started.
     pub fn probed(&mut self) {
         self.stage = ReportStage::Expected { after: BlockId(0), suspects: None };
     }

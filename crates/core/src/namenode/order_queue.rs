@@ -1,8 +1,10 @@
 //! Orders to one datanode: which is sent next, and what its answer makes of it.
 //!
-//! Each node has two queues. A fence is urgent: its queue holds nothing but fences and their taking
-//! back. The other one holds everything else in order, with drops joined. A queue sends one order
-//! at a time and repeats it until the node answers: orders of one queue never overtake each other.
+//! Each node has three queues. A fence of the node is urgent: its queue holds nothing but these
+//! fences and their taking back. Fences of blocks have a queue, because an object that lost its
+//! writer keeps its name until they are answered. The third one holds everything else in order,
+//! with drops joined. A queue sends one order at a time and repeats it until the node answers:
+//! orders of one queue never overtake each other, and none waits for those of another queue.
 
 use std::collections::VecDeque;
 
@@ -37,8 +39,11 @@ pub const ORDER_WITHIN: Millis = Millis(2000);
 /// The queue of a node that an order belongs into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OrderKind {
-    /// A fence, or the end of one.
+    /// A fence of the node, or the end of one.
     Fence,
+    /// A fence of blocks. It may overtake drops: a drop that was ordered first names an epoch that
+    /// the block had before.
+    BlockFence,
     /// Everything else.
     Other,
 }
@@ -49,6 +54,7 @@ impl OrderKind {
     pub const fn of(order: &Order) -> Self {
         match order {
             Order::FenceNode { .. } | Order::UnfenceNode => Self::Fence,
+            Order::FenceBlocks { .. } => Self::BlockFence,
             _ => Self::Other,
         }
     }
@@ -181,6 +187,13 @@ mod tests {
             Some(OrderStep::Replied(order(drop_of(&[1, 2, 3])), OrderReply::Done))
         );
         assert_eq!(queue.first(Instant(0)).unwrap().order, Order::UnfenceNode);
+    }
+
+    #[test]
+    fn fences_of_blocks_wait_for_no_drop_and_no_fence_of_the_node_for_them() {
+        let fence = Order::FenceBlocks { blocks: vec![(BlockId(1), Epoch(2))] };
+        let kinds = [&fence, &drop_of(&[1]), &Order::UnfenceNode].map(OrderKind::of);
+        assert_eq!(kinds, [OrderKind::BlockFence, OrderKind::Other, OrderKind::Fence]);
     }
 
     #[test]

@@ -38,6 +38,7 @@ impl Namenode {
             | Request::NodeBlocks { .. }
             | Request::Events { .. }
             | Request::Report
+            | Request::Within { .. }
             | Request::Fsck => true,
             Request::Durable(request) => match &**request {
                 DurableRequest::States { names, .. } => names.len() > SHORT_ENTRIES_MAX,

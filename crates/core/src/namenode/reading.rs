@@ -13,7 +13,7 @@ use super::Namenode;
 use super::reply_budget::{ReplyBudget, entries};
 use super::turn::Answers;
 use crate::access::Claims;
-use crate::catalog::{Catalog, Listing, UsageWalk};
+use crate::catalog::{Catalog, Listing, OwnershipWalk, UsageWalk};
 
 /// The reads of one frame, and how far their answers are.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub struct FrameRead {
 enum SlicedRead {
     Usage(UsageWalk),
     List(Listing),
+    Within(OwnershipWalk),
 }
 
 impl FrameRead {
@@ -100,6 +101,7 @@ impl SlicedRead {
             Request::List { after, limit, with_attributes, .. } => {
                 Some(Self::List(Listing::new(after.clone(), *limit, *with_attributes)))
             }
+            Request::Within { blocks, .. } => Some(Self::Within(Catalog::ownership_walk(blocks)?)),
             _ => None,
         })
     }
@@ -124,6 +126,9 @@ fn answer(
         }
         (Some(SlicedRead::List(listing)), Request::List { path, .. }) => {
             catalog.list_step(path, listing, entries)
+        }
+        (Some(SlicedRead::Within(walk)), Request::Within { subtree, blocks }) => {
+            Ok(catalog.ownership_step(subtree, blocks, walk, entries))
         }
         _ => {
             let why = || "it came among requests that change nothing".to_owned();

@@ -344,7 +344,9 @@ impl Targets {
 impl TargetNode {
     fn of(node: &NodeInfo, unseen: impl Fn(Tier) -> u64) -> Self {
         let free = |usage: &TierUsage| {
-            let taken = usage.used_bytes.saturating_add(unseen(usage.tier));
+            // It may hold unpublished bytes: they are in no account.
+            let used = usage.used_bytes.max(node.load.used_bytes(usage.tier));
+            let taken = used.saturating_add(unseen(usage.tier));
             (usage.tier, usage.capacity_bytes.saturating_sub(taken))
         };
         Self {
@@ -423,6 +425,15 @@ mod tests {
         nodes[3].policy = Policy::Gone;
         let targets = targets(&nodes);
         assert_eq!(targets.choose(NOW, request(50)), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW, request(101)), TargetSearch::NoRoom);
+    }
+
+    #[test]
+    fn what_a_node_holds_without_an_account_is_no_room() {
+        let mut full = node(1, 900);
+        full.load.dram_used_bytes = full.tiers[0].capacity_bytes - 40;
+        let targets = targets(&[full, node(2, 100)]);
+        assert_eq!(targets.choose(NOW, request(50)), go(2, Tier::Dram));
         assert_eq!(targets.choose(NOW, request(101)), TargetSearch::NoRoom);
     }
 

@@ -9,15 +9,17 @@ use sanderling_protocol::frame::{IS_COMPLAINT, RangeReply, RangeRequest, encode_
 use sanderling_protocol::limits::{FRAME_BODY_BYTES_MAX, RANGES_MAX};
 use sanderling_protocol::{BlockId, Header, Refusal, Tier};
 use sanderling_transport::{Handled, Response};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::BlockService;
 use crate::blocking::on_thread;
+use crate::connection_share::ConnectionShare;
 use crate::disk_room::roomed;
+use crate::fair_room::{RoomPermit, RoomRequest};
 use crate::received::BlockBody;
 use crate::store::WriteOutcome;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
+use crate::write_queue::QueuedWrite;
 
 /// Bytes kept free in a vectored reply for each range: its header and the longest refusal. The
 /// header has 16; a refusal's text is some sentences at most. 1,024 ranges keep 256 KiB of a frame
@@ -25,7 +27,7 @@ use crate::tiers::BlockBytes;
 const RANGE_OVERHEAD_BYTES: u64 = 256;
 
 /// Longest time a write waits for the one before it to reach the disk. As long as a read waits for
-/// room (`ROOM_WITHIN` of `disk_room`): longer than one attempt of a client (3 s), which repeats
+/// room (`ROOM_WITHIN` of `fair_room`): longer than one attempt of a client (3 s), which repeats
 /// the write then, and half of its call.
 const DISK_TURN_MAX: Duration = Duration::from_secs(5);
 
@@ -33,16 +35,20 @@ const DISK_TURN_MAX: Duration = Duration::from_secs(5);
 type Admitted = (RangeRequest, Result<Option<BlockBytes>, Refusal>);
 
 impl BlockService {
-    pub(super) fn read(self: &Arc<Self>, header: Header) -> Result<Handled, Refusal> {
+    pub(super) fn read(
+        self: &Arc<Self>,
+        header: Header,
+        share: &Arc<ConnectionShare>,
+    ) -> Result<Handled, Refusal> {
         let Header { block, epoch, offset, length, .. } = header;
         let bytes = match self.store.admit_read(block, epoch, offset, length) {
             Err(refusal) if !self.store.may_adopt(epoch, &refusal) => return Err(refusal),
             Ok(None) => return Ok(Handled::Now(acknowledged(&header, 0))),
             Ok(Some(bytes)) if !bytes.is_in_object_tier() => bytes,
-            Ok(Some(_)) | Err(_) => return Ok(self.read_object(header)),
+            Ok(Some(_)) | Err(_) => return Ok(self.read_object(header, share)),
         };
         if bytes.is_blocking() {
-            let room = u64::from(length);
+            let room = self.disk_room.request(share, u64::from(length))?;
             let read = move |service: &Self| service.read_answer(&header, &bytes);
             return Ok(self.later_from_disk(header, room, read));
         }
@@ -72,6 +78,7 @@ impl BlockService {
         self: &Arc<Self>,
         header: Header,
         body: &[u8],
+        share: &Arc<ConnectionShare>,
     ) -> Result<Handled, Refusal> {
         let ranges = RangeRequest::decode_all(body).and_then(check_ranges)?;
         let admit = |range: &RangeRequest| {
@@ -84,11 +91,12 @@ impl BlockService {
             Err(refusal) => self.store.may_adopt(range.epoch, refusal),
         };
         if admitted.iter().any(is_in_object_tier) {
-            return Ok(self.read_many_objects(header, ranges));
+            return Ok(self.read_many_objects(header, ranges, share));
         }
         if admitted.iter().any(is_on_disk) {
             let on_disk = admitted.iter().filter(|range| is_on_disk(range));
-            let room = on_disk.map(|(range, _)| u64::from(range.length)).sum();
+            let bytes = on_disk.map(|(range, _)| u64::from(range.length)).sum();
+            let room = self.disk_room.request(share, bytes)?;
             let read = move |service: &Self| {
                 let reads = admitted.iter().map(|range| service.read_range(range));
                 Ok(service.many_answer(&header, reads))
@@ -177,7 +185,7 @@ impl BlockService {
     ) -> Handled {
         let turn = self.store.write_queue().queue(request.block, request.offset);
         self.spawned(header, move |service| async move {
-            let done = service.wait_and_write(header.checksum, request, body).await;
+            let done = service.wait_and_write(&turn, header.checksum, request, body).await;
             drop(turn);
             Ok(acknowledged(&header, done?))
         })
@@ -185,35 +193,31 @@ impl BlockService {
 
     async fn wait_and_write(
         &self,
+        turn: &QueuedWrite,
         checksum: u32,
         request: WriteRequest,
         body: BlockBody,
     ) -> Result<u32, Refusal> {
         let give_up = tokio::time::Instant::now() + DISK_TURN_MAX;
-        loop {
-            let changed = self.store.write_queue().changed();
-            tokio::pin!(changed);
-            // From here on no change is missed.
-            changed.as_mut().enable();
-            if !self.store.is_early(&request) {
-                let step = self.store.write(request, body, checksum)?;
-                let store = Arc::clone(&self.store);
-                return on_thread(move || store.finish(step)).await;
-            }
-            if tokio::time::timeout_at(give_up, changed).await.is_err() {
+        while self.store.is_early(&request) {
+            if tokio::time::timeout_at(give_up, turn.woken()).await.is_err() {
                 return Err(self.store.not_at_end(&request));
             }
         }
+        let step = self.store.write(request, body, checksum)?;
+        let store = Arc::clone(&self.store);
+        on_thread(move || store.finish(step)).await
     }
 
     pub(super) fn store_block(
         self: &Arc<Self>,
         header: Header,
         body: BlockBody,
+        share: &Arc<ConnectionShare>,
     ) -> Result<Handled, Refusal> {
         let request = store_request(&header, &body)?;
         if request.tier == Tier::Object {
-            return Ok(self.store_object(header, request, body.into_bytes()));
+            return Ok(self.store_object(header, request, body.into_bytes(), share));
         }
         let store = move |service: &Self| {
             service.store.store(&request, body, header.checksum)?;
@@ -226,36 +230,36 @@ impl BlockService {
         store(self).map(Handled::Now)
     }
 
-    /// Reads up to `bytes` bytes from the disk on another thread, at once if there is room.
-    fn later_from_disk<W>(self: &Arc<Self>, header: Header, bytes: u64, read: W) -> Handled
+    /// Reads from the disk on another thread, at once if there is room.
+    fn later_from_disk<W>(self: &Arc<Self>, header: Header, room: RoomRequest, read: W) -> Handled
     where
         W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
     {
-        let begun = match self.disk_room.take_now(bytes) {
+        let begun = match room {
             // The disk works while the connection sends what was read before.
-            Some(room) => Ok(Arc::clone(self).read_roomed(room, read)),
-            None => Err(read),
+            RoomRequest::Granted(room) => Ok(Arc::clone(self).read_roomed(room, read)),
+            waiting @ RoomRequest::Waits(..) => Err((waiting, read)),
         };
         let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {
             let read = match begun {
                 Ok(reading) => reading.await,
-                Err(read) => service.read_once_roomed(bytes, read).await,
+                Err((room, read)) => service.read_once_roomed(room, read).await,
             };
             read.unwrap_or_else(|refusal| service.refused(&header, &refusal))
         }))
     }
 
-    /// Reads up to `bytes` bytes from the disk on another thread, once there is room.
+    /// Reads from the disk on another thread, once there is room.
     pub(super) async fn read_once_roomed<W>(
         self: &Arc<Self>,
-        bytes: u64,
+        room: RoomRequest,
         read: W,
     ) -> Result<Response, Refusal>
     where
         W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
     {
-        let room = self.disk_room.take(bytes).await?;
+        let room = room.granted().await?;
         Arc::clone(self).read_roomed(room, read).await
     }
 
@@ -263,7 +267,7 @@ impl BlockService {
     /// the connection ends before.
     fn read_roomed<W>(
         self: Arc<Self>,
-        room: OwnedSemaphorePermit,
+        room: RoomPermit,
         read: W,
     ) -> impl Future<Output = Result<Response, Refusal>> + Send
     where

@@ -11,6 +11,7 @@ use sanderling_transport::{Handled, Response};
 
 use super::BlockService;
 use super::data::acknowledged;
+use crate::connection_share::ConnectionShare;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
@@ -27,19 +28,24 @@ enum FetchedRange {
 
 impl BlockService {
     /// Reads one range from the object tier.
-    pub(super) fn read_object(self: &Arc<Self>, header: Header) -> Handled {
+    pub(super) fn read_object(
+        self: &Arc<Self>,
+        header: Header,
+        share: &Arc<ConnectionShare>,
+    ) -> Handled {
+        let share = Arc::clone(share);
         self.spawned(header, move |service| async move {
             let Header { block, epoch, length, .. } = header;
             let offset = u32::try_from(header.offset);
             let offset = offset.map_err(|_| Refusal::UnknownBlock { block })?;
             let range = RangeRequest { block, epoch, offset, length };
-            let found = service.fetch_range(range).await?;
+            let found = service.fetch_range(range, &share).await?;
             let room = found.disk_bytes(&range);
             let answer = move |service: &Self| {
                 let read = service.read_fetched(range, found)?;
                 Ok(service.read_reply(&header, read))
             };
-            service.with_disk_room(room, answer).await
+            service.with_disk_room(room, &share, answer).await
         })
     }
 
@@ -48,11 +54,14 @@ impl BlockService {
         self: &Arc<Self>,
         header: Header,
         ranges: Vec<RangeRequest>,
+        share: &Arc<ConnectionShare>,
     ) -> Handled {
+        let share = Arc::clone(share);
         self.spawned(header, move |service| async move {
-            let service_here = &service;
-            let fetch =
-                |range: RangeRequest| async move { (range, service_here.fetch_range(range).await) };
+            let (service_here, share_here) = (&service, &share);
+            let fetch = |range: RangeRequest| async move {
+                (range, service_here.fetch_range(range, share_here).await)
+            };
             let fetching = futures_util::stream::iter(ranges.into_iter().map(fetch));
             let fetched: Vec<_> = fetching.buffered(RANGES_AT_ONCE).collect().await;
             // For all at once: requests that have room for some of theirs and wait for more would
@@ -67,7 +76,7 @@ impl BlockService {
                 });
                 Ok(service.many_answer(&header, reads))
             };
-            service.with_disk_room(room, answer).await
+            service.with_disk_room(room, &share, answer).await
         })
     }
 
@@ -76,6 +85,7 @@ impl BlockService {
     async fn with_disk_room<W>(
         self: &Arc<Self>,
         disk_bytes: u64,
+        share: &Arc<ConnectionShare>,
         answer: W,
     ) -> Result<Response, Refusal>
     where
@@ -84,13 +94,21 @@ impl BlockService {
         if disk_bytes == 0 {
             return answer(self);
         }
-        self.read_once_roomed(disk_bytes, answer).await
+        self.read_once_roomed(self.disk_room.request(share, disk_bytes)?, answer).await
     }
 
     /// Finds a range, and reads it unless it is on the disk.
-    async fn fetch_range(&self, range: RangeRequest) -> Result<FetchedRange, Refusal> {
+    async fn fetch_range(
+        &self,
+        range: RangeRequest,
+        share: &ConnectionShare,
+    ) -> Result<FetchedRange, Refusal> {
         let RangeRequest { block, offset, length, .. } = range;
-        let Some(bytes) = self.store.fetched(range).await? else {
+        let fetched = {
+            let _operation = self.object_operations.take(&share.objects, 1).await?;
+            self.store.fetched(range).await?
+        };
+        let Some(bytes) = fetched else {
             return Ok(FetchedRange::Read(ReadBytes { slices: Vec::new(), checksum: 0 }));
         };
         if bytes.is_blocking() {
@@ -123,8 +141,11 @@ impl BlockService {
         header: Header,
         request: StoreRequest,
         body: Bytes,
+        share: &Arc<ConnectionShare>,
     ) -> Handled {
+        let share = Arc::clone(share);
         self.spawned(header, move |service| async move {
+            let _operation = service.object_operations.take(&share.objects, 1).await?;
             service.store.store_object(request, body, header.checksum).await?;
             Ok(acknowledged(&header, request.bytes))
         })

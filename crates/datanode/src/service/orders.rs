@@ -11,6 +11,10 @@ use tokio::time::Instant;
 
 use super::BlockService;
 
+/// Blocks that are dropped before other work has its turn. To free one takes a microsecond or two,
+/// and no file is deleted on the way. Chosen, not measured.
+const DROPPED_AT_ONCE: usize = 256;
+
 impl BlockService {
     /// Refuses an order of a leader that was followed by another: what it ordered, it may have
     /// decided without that one's changes. Term 0 is that of namenodes and managers alone.
@@ -41,10 +45,12 @@ impl BlockService {
             Order::ListBlocks { after, limit } => {
                 done(&OrderReply::Blocks(self.store.list(after, limit as usize)))
             }
-            // Files are deleted on the way.
-            Order::Drop { blocks } => self.later(header, move |service| {
-                service.store.drop_blocks(&blocks);
-                service.link.dropped(blocks.iter().map(|(block, _)| *block));
+            Order::Drop { blocks } => self.spawned(header, move |service| async move {
+                for page in blocks.chunks(DROPPED_AT_ONCE) {
+                    service.store.drop_blocks(page);
+                    service.link.dropped(page.iter().map(|(block, _)| *block));
+                    tokio::task::yield_now().await;
+                }
                 Ok(answer(&header, &OrderReply::Done))
             }),
             Order::Adopt { blocks } => self.spawned(header, move |service| async move {

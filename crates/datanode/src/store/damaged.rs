@@ -1,6 +1,7 @@
 //! Blocks whose bytes are damaged: never served, and reported.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sanderling_protocol::order::{Damage, HeldBlock};
 use sanderling_protocol::{BlockId, Millis, Refusal};
@@ -91,17 +92,34 @@ impl BlockStore {
     }
 }
 
-/// Looks whether the files of all blocks on disk are there and long enough.
-pub(crate) async fn probe_files(store: &Arc<BlockStore>) {
+/// Looks in a task of its own whether the files of all blocks on disk are there and long enough, so
+/// that no heartbeat waits for a disk that hangs. One that still does so goes on instead.
+pub(crate) fn start_probe(store: &Arc<BlockStore>) {
+    if store.is_probing.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let store = Arc::clone(store);
+    tokio::spawn(async move {
+        probe_files(&store).await;
+        store.is_probing.store(false, Ordering::Release);
+    });
+}
+
+async fn probe_files(store: &Arc<BlockStore>) {
     let mut after = BlockId(0);
     loop {
         let page = store.table.read().list_bytes(after, PROBED_AT_ONCE);
         let Some((last, _)) = page.last() else { return };
         after = last.block;
+        // Those in memory must be free to go while the disk hangs.
+        let on_disk: Vec<_> = page.into_iter().filter(|(_, bytes)| bytes.is_blocking()).collect();
+        if on_disk.is_empty() {
+            tokio::task::yield_now().await;
+            continue;
+        }
         let prober = Arc::clone(store);
         let probed = on_thread(move || {
-            let on_disk = page.iter().filter(|(_, bytes)| bytes.is_blocking());
-            on_disk.for_each(|(held, bytes)| _ = prober.look_at(held, bytes, false));
+            on_disk.iter().for_each(|(held, bytes)| _ = prober.look_at(held, bytes, false));
             Ok(())
         });
         if probed.await.is_err() {

@@ -1,0 +1,137 @@
+//! A disk that hangs: what is not on it goes on.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::tasks::library;
+use crate::cluster::{Cluster, SOON, block_on, bytes_of, path, sanderling, spawn_with, until};
+use sanderling_client::PutOptions;
+
+/// The name of a killed writer is free after the lease of 10 s, and that is twice as long.
+const FREE_WITHIN: Duration = Duration::from_secs(20);
+
+/// Heartbeats come every 500 ms, and a node is suspect without one for so long.
+const AGE_MAX_MILLIS: u64 = 1500;
+
+/// A cluster whose only datanode has a disk that hangs while a file is there.
+struct Hanging {
+    cluster: Cluster,
+    switch: PathBuf,
+}
+
+impl Hanging {
+    /// Returns `None` where no C compiler is.
+    fn start() -> Option<Self> {
+        let mut cluster = Cluster::of(0);
+        let Some(library) = library(&cluster.path(""), include_str!("hung_disk.c")) else {
+            eprintln!("SKIPPED disk_that_hangs_delays_...: no C compiler");
+            return None;
+        };
+        let [tier, switch] = ["tier", "hang"].map(|name| cluster.path(name));
+        fs::create_dir(&tier).expect("a directory");
+        let directory = tier.to_str().expect("a name in UTF-8");
+        let words = ["datanode", "--namenode", &cluster.namenode.address, "--name", "n0"];
+        // Each report looks at the files.
+        let disk = ["--disk", "64MiB", "--disk-dir", directory, "--report-every", "200ms"];
+        let words = [&words[..], &["--dram", "64MiB", "--scrub-rate", "none"], &disk].concat();
+        let variables = [
+            ("LD_PRELOAD", library.as_path()),
+            ("HANG_BELOW", tier.as_path()),
+            ("HANG_IF", switch.as_path()),
+        ];
+        let datanode = spawn_with(&cluster.path(""), "n0", &words, &variables).serves();
+        cluster.datanodes.push(datanode);
+        Some(Self { cluster, switch })
+    }
+
+    /// Puts objects on the disk.
+    fn put_on_disk(&self, names: &[&str]) {
+        block_on(async {
+            let client = self.cluster.client().await;
+            for (seed, name) in (1..).zip(names) {
+                let class = "disk".parse().expect("a class");
+                let options = PutOptions { class, ..PutOptions::default() };
+                client.put(&path(name), bytes_of(seed, 9000), &options).await.expect("stored");
+            }
+        });
+    }
+
+    /// Returns once such a call waits for the disk.
+    fn until_waits(&self, call: &str) {
+        let seen = PathBuf::from(format!("{}.{call}", self.switch.display()));
+        until(&format!("{call} waits"), SOON, || seen.exists().then_some(()));
+    }
+
+    /// Begins an object in memory, and keeps it open until the writer is killed.
+    fn writer(&self, name: &str) -> Child {
+        let mut writer = sanderling()
+            .args(["--namenode", &self.cluster.namenode.address, "fs", "put", "-", name])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program can be started");
+        let stdin = writer.stdin.as_mut().expect("piped");
+        stdin.write_all(&bytes_of(3, 3 << 20)).expect("the writer reads");
+        until("the name is taken", SOON, || {
+            (self.cluster.cli(&["fs", "stat", name]).code == 0).then_some(())
+        });
+        writer
+    }
+
+    /// Returns once a heartbeat has come lately from the node that was started.
+    fn until_beats(&self) {
+        let id = self.cluster.datanodes[0].node;
+        until("a heartbeat", SOON, || {
+            let nodes = self.cluster.json(&["node", "ls"]);
+            let node = &nodes["nodes"][0];
+            assert_eq!((&node["id"], &node["policy"]), (&id.into(), &"active".into()), "{nodes}");
+            let age = node["heartbeat_age"].as_u64().expect("a number");
+            (node["availability"] == "up" && age < AGE_MAX_MILLIS).then_some(())
+        });
+    }
+
+    fn files(&self) -> usize {
+        let files = fs::read_dir(self.cluster.path("tier")).expect("the tier's directory");
+        files.flatten().filter(|file| is_block(&file.path())).count()
+    }
+}
+
+fn is_block(file: &Path) -> bool {
+    file.extension().is_some_and(|it| it == "block")
+}
+
+#[test]
+fn disk_that_hangs_delays_neither_heartbeats_nor_the_end_of_a_lease_in_memory() {
+    let Some(place) = Hanging::start() else { return };
+    place.put_on_disk(&["/kept", "/a", "/b", "/c", "/d"]);
+    assert_eq!(place.files(), 5);
+    let mut writer = place.writer("/half");
+    fs::write(&place.switch, "").expect("written");
+    place.until_waits("statx");
+    for name in ["/a", "/b", "/c", "/d"] {
+        let removed = place.cluster.cli(&["fs", "rm", name]);
+        assert_eq!(removed.code, 0, "{removed}");
+    }
+    place.until_waits("unlink");
+    writer.kill().expect("our own child");
+    writer.wait().expect("our own child");
+    until("the object is sealed for its writer", FREE_WITHIN, || {
+        place.until_beats();
+        let stat = place.cluster.cli(&["fs", "stat", "/half", "--json"]);
+        let stat: Value = serde_json::from_str(&stat.stdout).ok()?;
+        (stat["objects"][0]["is_sealed"] == true).then_some(())
+    });
+    let put = place.cluster.cli(&["fs", "put", "--force", "/proc/version", "/half"]);
+    assert_eq!(put.code, 0, "{put}");
+    place.until_beats();
+    assert_eq!(place.files(), 5, "the disk does not hang");
+    fs::remove_file(&place.switch).expect("it was written");
+    until("the files are deleted", SOON, || (place.files() == 1).then_some(()));
+    let kept = place.cluster.cli(&["fs", "cat", "/kept"]);
+    assert_eq!(kept.code, 0, "{kept}");
+}

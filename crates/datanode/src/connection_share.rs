@@ -1,0 +1,161 @@
+//! The tenant of each connection, whose share of a datanode's room its requests count against.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sanderling_core::datanode::BodyRoom;
+
+use crate::fair_room::{RoomUser, TenantNumber};
+
+/// The tenants of the connections that are open.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionShares {
+    tenants: Mutex<KnownTenants>,
+    /// Bytes of bodies that are being received into the arena.
+    bodies: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct KnownTenants {
+    named: BTreeMap<String, Weak<TenantBodies>>,
+    last: u64,
+}
+
+/// Bytes of bodies of one tenant that are being received into the arena.
+#[derive(Debug)]
+struct TenantBodies {
+    number: TenantNumber,
+    bytes: AtomicU64,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionShare {
+    tenant: Arc<TenantBodies>,
+    bodies: Arc<AtomicU64>,
+    /// As the room for reads from the disk sees it.
+    pub(crate) disk: Arc<RoomUser>,
+    /// As the operations of the object tier see it.
+    pub(crate) objects: Arc<RoomUser>,
+    /// As the look-ups of owners at the namenode see it.
+    pub(crate) owners: Arc<RoomUser>,
+}
+
+/// A body that is being received into the arena. It is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct CountedBody {
+    tenant: Arc<TenantBodies>,
+    bodies: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl ConnectionShares {
+    /// Returns a new connection: of a tenant, or with a share of its own.
+    pub(crate) fn connection(&self, tenant: Option<&str>) -> Arc<ConnectionShare> {
+        let tenant = self.tenants.lock().tenant(tenant);
+        let user = || RoomUser::new(tenant.number);
+        let (disk, objects, owners) = (user(), user(), user());
+        let bodies = Arc::clone(&self.bodies);
+        Arc::new(ConnectionShare { tenant, bodies, disk, objects, owners })
+    }
+}
+
+impl KnownTenants {
+    fn tenant(&mut self, name: Option<&str>) -> Arc<TenantBodies> {
+        if let Some(known) = name.and_then(|name| self.named.get(name)?.upgrade()) {
+            return known;
+        }
+        self.last += 1;
+        let number = TenantNumber(self.last);
+        let tenant = Arc::new(TenantBodies { number, bytes: AtomicU64::new(0) });
+        if let Some(name) = name {
+            self.named.retain(|_, known| known.strong_count() > 0);
+            self.named.insert(name.to_owned(), Arc::downgrade(&tenant));
+        }
+        tenant
+    }
+}
+
+impl ConnectionShare {
+    /// Counts a body that is to be received into the arena. Takes no lock.
+    pub(crate) fn count_body(&self, bytes: u32) -> CountedBody {
+        let (tenant, bodies) = (Arc::clone(&self.tenant), Arc::clone(&self.bodies));
+        let bytes = u64::from(bytes);
+        tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
+        bodies.fetch_add(bytes, Ordering::Relaxed);
+        CountedBody { tenant, bodies, bytes }
+    }
+}
+
+impl CountedBody {
+    /// Returns whether it may have room in an arena of which so many bytes are free: it has none
+    /// yet.
+    pub(crate) fn has_room(&self, free: u64) -> bool {
+        let others = |count: &AtomicU64| count.load(Ordering::Relaxed).saturating_sub(self.bytes);
+        let (bodies, own) = (others(&self.bodies), others(&self.tenant.bytes));
+        BodyRoom { free, bodies, own }.takes(self.bytes)
+    }
+
+    /// Returns whether bodies have so much of an arena, of which so many bytes are free, that those
+    /// that come slowly are given up.
+    pub(crate) fn is_room_scarce(&self, free: u64) -> bool {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (bodies, own) = (count(&self.bodies), count(&self.tenant.bytes));
+        BodyRoom { free, bodies, own }.is_scarce()
+    }
+}
+
+impl Drop for CountedBody {
+    fn drop(&mut self) {
+        self.tenant.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bodies.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u32 = 1 << 20;
+
+    fn number(share: &ConnectionShare) -> TenantNumber {
+        share.tenant.number
+    }
+
+    #[test]
+    fn connections_of_a_tenant_have_one_share_and_others_one_each() {
+        let shares = ConnectionShares::default();
+        let [first, second] = [(); 2].map(|()| shares.connection(Some("a")));
+        let others = [Some("b"), None, None].map(|tenant| shares.connection(tenant));
+        assert_eq!(number(&first), number(&second));
+        let mut numbers: Vec<_> = others.iter().map(|share| number(share)).collect();
+        numbers.extend([number(&first)]);
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 4);
+        drop((first, second));
+        drop(shares.connection(Some("c")));
+        let tenants = shares.tenants.lock();
+        let named: Vec<&str> = tenants.named.keys().map(String::as_str).collect();
+        assert_eq!(named, ["b", "c"], "those without a connection are forgotten in time");
+    }
+
+    #[test]
+    fn bodies_are_counted_until_they_are_complete_or_given_up() {
+        let shares = ConnectionShares::default();
+        let [one, same] = [(); 2].map(|()| shares.connection(Some("a")));
+        let other = shares.connection(None);
+        // Bodies may have 8 MiB of it, and a tenant one while more than half is used.
+        let free = |taken: u64| (64 << 20) - (taken << 20);
+        let kept: Vec<_> = (0..4).map(|_| one.count_body(MIB)).collect();
+        assert!(!kept[3].is_room_scarce(free(4)));
+        assert!(!same.count_body(MIB).has_room(free(4)), "it has the share of its tenant");
+        let first = other.count_body(MIB);
+        assert!(first.has_room(free(4)) && first.is_room_scarce(free(5)));
+        drop((kept, first));
+        assert!(same.count_body(MIB).has_room(free(0)));
+        assert_eq!(shares.bodies.load(Ordering::Relaxed), 0);
+    }
+}

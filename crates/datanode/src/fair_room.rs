@@ -1,0 +1,230 @@
+//! Room that the callers of a datanode share, and waits for some. `core` decides which tenant's
+//! turn it is, this waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sanderling_core::shared_room::{RoomAnswer, RoomBounds, RoomTicket, SharedRoom};
+use sanderling_protocol::{Millis, Refusal};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Longest wait for room. Others keep theirs for too long then. Half of the default deadline of a
+/// client's call, so that the caller still has time for another attempt.
+const ROOM_WITHIN: Duration = Duration::from_secs(5);
+
+/// When to come back after that. The caller has waited fifty times as long already, so the pause
+/// only keeps many such callers from returning at once.
+const COME_BACK: Millis = Millis(100);
+
+/// The number of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TenantNumber(pub(crate) u64);
+
+/// One connection, as a room sees it.
+#[derive(Debug)]
+pub(crate) struct RoomUser {
+    tenant: TenantNumber,
+    /// Units that it has.
+    units: AtomicU64,
+}
+
+/// Room of which each connection may take some.
+#[derive(Debug, Clone)]
+pub(crate) struct FairRoom {
+    state: Arc<Mutex<FairRoomState>>,
+    /// What a caller lacks that is refused.
+    lack: &'static str,
+}
+
+#[derive(Debug)]
+struct FairRoomState {
+    room: SharedRoom<TenantNumber>,
+    waiting: BTreeMap<RoomTicket, RoomWait>,
+}
+
+/// A piece that waits for room.
+#[derive(Debug)]
+struct RoomWait {
+    user: Arc<RoomUser>,
+    units: u64,
+    granted: oneshot::Sender<()>,
+}
+
+/// A piece of a room, or the place of one that waits. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct RoomPermit {
+    room: FairRoom,
+    ticket: RoomTicket,
+    user: Arc<RoomUser>,
+    units: u64,
+}
+
+/// A request for room.
+#[derive(Debug)]
+pub(crate) enum RoomRequest {
+    Granted(RoomPermit),
+    Waits(RoomPermit, oneshot::Receiver<()>),
+}
+
+impl RoomUser {
+    pub(crate) fn new(tenant: TenantNumber) -> Arc<Self> {
+        Arc::new(Self { tenant, units: AtomicU64::new(0) })
+    }
+}
+
+impl FairRoom {
+    /// Returns room of which nothing is taken. `lack` completes the refusal of a caller: there is
+    /// no ...
+    pub(crate) fn new(bounds: RoomBounds, lack: &'static str) -> Self {
+        let (room, waiting) = (SharedRoom::new(bounds), BTreeMap::new());
+        Self { state: Arc::new(Mutex::new(FairRoomState { room, waiting })), lack }
+    }
+
+    /// Requests room for a connection.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`]: too many requests wait for room.
+    pub(crate) fn request(&self, user: &Arc<RoomUser>, units: u64) -> Result<RoomRequest, Refusal> {
+        let permit = |ticket| {
+            let (room, user) = (self.clone(), Arc::clone(user));
+            RoomPermit { room, ticket, user, units }
+        };
+        let mut state = self.state.lock();
+        match state.room.request(user.tenant, units) {
+            RoomAnswer::Granted(ticket) => {
+                user.units.fetch_add(units, Ordering::Relaxed);
+                Ok(RoomRequest::Granted(permit(ticket)))
+            }
+            RoomAnswer::Waits(ticket) => {
+                let (granted, receiver) = oneshot::channel();
+                let wait = RoomWait { user: Arc::clone(user), units, granted };
+                state.waiting.insert(ticket, wait);
+                Ok(RoomRequest::Waits(permit(ticket), receiver))
+            }
+            RoomAnswer::Full => Err(self.refusal()),
+        }
+    }
+
+    /// Takes room for a connection, and waits for it.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`]: others keep theirs for too long, or too many requests wait.
+    pub(crate) async fn take(
+        &self,
+        user: &Arc<RoomUser>,
+        units: u64,
+    ) -> Result<RoomPermit, Refusal> {
+        self.request(user, units)?.granted().await
+    }
+
+    /// Returns how many units a connection has while other tenants wait for some; 0 while none
+    /// does.
+    pub(crate) fn awaited_units(&self, user: &RoomUser) -> u64 {
+        let units = user.units.load(Ordering::Relaxed);
+        if units > 0 && self.state.lock().room.is_awaited_by_others(&user.tenant) {
+            return units;
+        }
+        0
+    }
+
+    fn refusal(&self) -> Refusal {
+        Refusal::RetryAfter { after: COME_BACK, why: format!("there is no {}", self.lack) }
+    }
+}
+
+impl RoomRequest {
+    /// Waits until there is room.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`]: others keep theirs for too long.
+    pub(crate) async fn granted(self) -> Result<RoomPermit, Refusal> {
+        match self {
+            Self::Granted(permit) => Ok(permit),
+            Self::Waits(permit, granted) => match timeout(ROOM_WITHIN, granted).await {
+                Ok(Ok(())) => Ok(permit),
+                Ok(Err(_)) | Err(_) => Err(permit.room.refusal()),
+            },
+        }
+    }
+}
+
+impl FairRoomState {
+    /// Gives a piece up. Returns those that have room now.
+    fn end(&mut self, permit: &RoomPermit) -> Vec<RoomWait> {
+        if self.waiting.remove(&permit.ticket).is_none() {
+            let had = permit.user.units.fetch_sub(permit.units, Ordering::Relaxed);
+            debug_assert!(had >= permit.units, "a piece is given up once");
+        }
+        let granted = self.room.end(permit.ticket);
+        let waiting = &mut self.waiting;
+        let granted: Vec<_> = granted.iter().filter_map(|it| waiting.remove(it)).collect();
+        for wait in &granted {
+            wait.user.units.fetch_add(wait.units, Ordering::Relaxed);
+        }
+        granted
+    }
+}
+
+impl Drop for RoomPermit {
+    fn drop(&mut self) {
+        let granted = self.room.state.lock().end(self);
+        for RoomWait { granted, .. } in granted {
+            // One that does not wait any more gives its room back by itself.
+            let _ = granted.send(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const BOUNDS: RoomBounds = RoomBounds { units_max: 64, waiting_max: 64 };
+
+    fn users(count: u64) -> Vec<Arc<RoomUser>> {
+        (0..count).map(|number| RoomUser::new(TenantNumber(number))).collect()
+    }
+
+    fn units(user: &RoomUser) -> u64 {
+        user.units.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn room_that_is_given_back_is_anothers_and_each_connection_is_counted() {
+        let (room, users) = (FairRoom::new(BOUNDS, "room"), users(9));
+        let kept = room.take(&users[0], 32).await.unwrap();
+        assert_eq!((units(&users[0]), room.awaited_units(&users[0])), (32, 0));
+        let mut waiting = Box::pin(room.take(&users[1], 32));
+        assert!((&mut waiting).now_or_never().is_none());
+        assert_eq!((units(&users[1]), room.awaited_units(&users[0])), (0, 32));
+        drop(kept);
+        let taken = waiting.await.unwrap();
+        assert_eq!((units(&users[0]), units(&users[1])), (0, 32));
+        assert_eq!(room.awaited_units(&users[1]), 0);
+        drop(taken);
+        assert_eq!(units(&users[1]), 0);
+        assert!(room.state.lock().waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn wait_that_is_given_up_keeps_no_room_whenever_it_is() {
+        let (room, users) = (FairRoom::new(BOUNDS, "room"), users(3));
+        let kept = room.take(&users[0], 32).await.unwrap();
+        let mut waiting = Box::pin(room.take(&users[1], 32));
+        let granted = room.request(&users[2], 32).unwrap();
+        assert!((&mut waiting).now_or_never().is_none());
+        drop(waiting);
+        drop(kept);
+        assert_eq!(units(&users[2]), 32, "it has room before it is polled again");
+        drop(granted);
+        assert_eq!(units(&users[2]), 0);
+        let all = room.take(&users[0], 32).now_or_never();
+        assert!(all.is_some_and(|all| all.is_ok()));
+    }
+}
