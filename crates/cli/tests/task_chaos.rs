@@ -65,6 +65,9 @@ const KILL_WITHIN_MILLIS: u64 = 1200;
 /// declared dead.
 const PAUSE_MAX_MILLIS: u64 = 2000;
 
+/// Generations of which one node holds each: 0.9 MiB, of 64.
+const GENERATIONS_LEFT: usize = 20;
+
 /// What dies in a round, or is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
@@ -161,11 +164,20 @@ impl World {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Returns the newest generation whose manifest is there.
-    fn newest(&self) -> Option<u64> {
+    /// Returns the generations whose manifests are there, the newest first.
+    fn listed(&self) -> Vec<u64> {
         let listed = run(self.task("ls").arg("--json"));
-        let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
-        listed["tasks"][0]["generations"][0].as_u64()
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+        let numbers = listed["tasks"][0]["generations"].as_array().cloned().unwrap_or_default();
+        numbers.iter().filter_map(Value::as_u64).collect()
+    }
+
+    fn newest(&self) -> Option<u64> {
+        self.listed().first().copied()
+    }
+
+    fn generations(&self) -> usize {
+        self.listed().len()
     }
 
     fn until_after(&self, generation: u64, runner: &mut Runner) -> u64 {
@@ -287,6 +299,10 @@ impl World {
         let mut runner = self.runner();
         self.until_after(before + 2, &mut runner);
         self.sync();
+        // One node has no room for all that waited for the store.
+        until("the old generations go", SOON, || {
+            (self.generations() <= GENERATIONS_LEFT).then_some(())
+        });
         drop(runner);
         self.sync();
         for killed in &mut self.cluster.datanodes {

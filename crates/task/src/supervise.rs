@@ -21,7 +21,7 @@ use sanderling_core::checkpoint::{
 use sanderling_protocol::{Instant as SteadyInstant, Instant as WallInstant, Millis};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
@@ -45,6 +45,10 @@ pub(crate) use sanderling_core::checkpoint::MachineLives as Lives;
 
 /// How long a removal of old generations may hold the next checkpoint up.
 const COLLECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// When the store of a durable directory is looked at again that old generations wait for. Chosen:
+/// few looks within [`COLLECT_WITHIN`].
+const STORE_LOOK: Duration = Duration::from_millis(100);
 
 /// The same of the record of the work that a generation has: the next one has it, too.
 const RECORD_WITHIN: Duration = Duration::from_secs(2);
@@ -436,15 +440,25 @@ impl<'a> Runner<'a> {
     /// Removes what is old, only now that the new generation stands. Generations that were given up
     /// go first: nothing else names their packs.
     async fn collect(&mut self, given_up: &[u64], lock: &TaskLock) {
-        let (found, keep) = (found(&self.looked), self.pace.keep as usize);
-        let collected = self.generations.collect(&found, keep, given_up, lock);
-        match timeout(COLLECT_WITHIN, collected).await {
-            Ok(Ok(plan)) => self.looked.retain(|(number, _)| !plan.generations.contains(number)),
+        let keep = self.pace.keep as usize;
+        let collected = async {
+            loop {
+                let found = found(&self.looked);
+                let plan = self.generations.collect(&found, keep, given_up, lock).await?;
+                self.looked.retain(|(number, _)| !plan.generations.contains(number));
+                if !plan.is_held_back {
+                    return Ok(());
+                }
+                sleep(STORE_LOOK).await;
+            }
+        };
+        let collected: Result<Result<(), Failure>, _> = timeout(COLLECT_WITHIN, collected).await;
+        match collected {
+            Ok(Ok(())) => {}
             Ok(Err(failure)) => {
                 self.session.output.note(format_args!("old generations stay: {failure}"));
             }
-            // The next checkpoint is worth more. Below a durable directory removals wait for the
-            // store; what was removed so far need not be removed again.
+            // The next checkpoint is worth more.
             Err(_) => self.session.output.note("old generations stay: the backend is slow"),
         }
     }

@@ -226,7 +226,7 @@ fn newest_durable_generation_is_there_after_all_machines_however_far_the_store_i
 fn cluster_that_is_full_of_what_waits_for_the_store_takes_checkpoints_again_when_it_is_back() {
     let (cluster, store) = fleet(1);
     make(&cluster, "/tasks");
-    let place = TaskPlace::in_cluster(&cluster.namenode.address, STATE_BYTES);
+    let place = TaskPlace::in_cluster(&cluster.namenode.address, 4 * STATE_BYTES);
     let mut runner = place.runner("first", &[], &["--keep", "1", "--lock-age", "10m"]);
     place.until_after(1, &mut runner);
     let away = store.with_extension("away");

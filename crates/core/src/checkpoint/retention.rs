@@ -32,6 +32,10 @@ pub struct RemovalPlan {
     pub generations: Vec<u64>,
     /// Packs that no remaining manifest names.
     pub packs: Vec<PackId>,
+    /// Whether more stays than is to be kept, until the store of the durable directory has a later
+    /// generation. A runner then waits for the store for a while: a dump whenever one is due would
+    /// add more than a store with little room can take before anything is removed from it.
+    pub is_held_back: bool,
 }
 
 impl FoundGeneration {
@@ -68,17 +72,20 @@ pub fn removal_plan(
         Some(durable) => whole.iter().find(|it| durable.contains(it)).copied(),
         None => Some(u64::MAX),
     };
-    // Without a whole generation, or without a durable one, nothing is known to be of no use.
-    let Some((oldest, safe)) = whole.iter().take(keep).next_back().copied().zip(safe) else {
+    let Some(kept_from) = whole.iter().take(keep).next_back().copied() else {
+        // Without a whole generation nothing is known to be of no use.
         return RemovalPlan::default();
     };
-    let oldest = oldest.min(safe);
+    let is_held_back = whole.len() > keep && safe.is_none_or(|safe| safe < kept_from);
+    // Without a durable one nothing has another place.
+    let Some(safe) = safe else { return RemovalPlan { is_held_back, ..RemovalPlan::default() } };
+    let oldest = kept_from.min(safe);
     let (kept, removed): (Vec<_>, Vec<_>) =
         found.iter().cloned().partition(|it| it.number >= oldest);
     debug_assert!(kept.iter().any(|it| it.is_whole(stored)), "one that restores stays");
     let mut generations: Vec<u64> = removed.iter().map(|it| it.number).collect();
     generations.sort_unstable();
-    RemovalPlan { generations, packs: unnamed_packs(&kept, stored) }
+    RemovalPlan { generations, packs: unnamed_packs(&kept, stored), is_held_back }
 }
 
 /// Returns the packs that no generation names. Returns none if a manifest cannot be read, because
@@ -155,11 +162,13 @@ mod tests {
         let plan = |keep, durable: &[u64]| {
             removal_plan(&found, &stored, keep, Some(&durable.iter().copied().collect()))
         };
-        let behind = RemovalPlan { generations: vec![1], packs: vec![id(1), id(9)] };
+        let packs = vec![id(1), id(9)];
+        let behind = RemovalPlan { generations: vec![1], packs, is_held_back: true };
         assert_eq!(plan(1, &[1, 2]), behind);
         assert_eq!(plan(2, &[1, 2, 3, 4, 5]).generations, [1, 2, 3]);
         // Before the store has one, no machine may be the only place of what is kept.
-        assert_eq!(plan(1, &[]), RemovalPlan::default());
+        assert_eq!(plan(1, &[]), RemovalPlan { is_held_back: true, ..RemovalPlan::default() });
+        assert!(!plan(5, &[]).is_held_back && !plan(2, &[4]).is_held_back);
         // One of which a pack is gone restores nothing.
         let mut lost = stored.clone();
         lost.remove(&id(3));
@@ -172,7 +181,10 @@ mod tests {
         let damaged = FoundGeneration { number: 4, packs: None };
         let found = [generation(1, &[1]), generation(2, &[2]), generation(3, &[8]), damaged];
         let plan = removal_plan(&found[..3], &stored(&[1, 2]), 1, None);
-        assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![id(1)] });
+        assert_eq!(
+            plan,
+            RemovalPlan { generations: vec![1], packs: vec![id(1)], is_held_back: false }
+        );
         let nothing = removal_plan(&found[2..], &stored(&[1, 2]), 1, None);
         assert_eq!(nothing, RemovalPlan::default());
     }
@@ -183,7 +195,7 @@ mod tests {
         let found = [generation(1, &[1]), generation(2, &[2]), unreadable(3), generation(4, &[4])];
         let stored = stored(&[1, 2, 3, 4]);
         let plan = removal_plan(&found, &stored, 2, None);
-        assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![] });
+        assert_eq!(plan, RemovalPlan { generations: vec![1], ..RemovalPlan::default() });
         // As soon as enough whole ones are newer it goes, and with it what it may have named.
         let plan = removal_plan(&found, &stored, 1, None);
         assert_eq!(plan.generations, [1, 2, 3]);
