@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sanderling_core::notices::EARLIER;
+use sanderling_core::notices::{EARLIER, NOTICE_MAX};
 use sanderling_protocol::Millis;
 
 /// The least time that a notice leaves if its deadline has passed before it can be sent: the
@@ -32,7 +32,8 @@ impl NoticeDeadline {
     }
 
     /// Returns the milliseconds that are left, for a request that is sent now. One that was in the
-    /// past when it was made stays as it was given, so that the server refuses it.
+    /// past when it was made, or beyond [`NOTICE_MAX`], stays as it was given, so that the server
+    /// refuses it.
     #[must_use]
     pub fn left_millis(self) -> i64 {
         left_after(self.millis, self.began.elapsed())
@@ -55,6 +56,9 @@ impl NoticeDeadline {
 }
 
 fn left_after(millis: i64, passed: Duration) -> i64 {
+    if u64::try_from(millis).is_ok_and(|millis| millis > NOTICE_MAX.0) {
+        return millis;
+    }
     let passed = i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
     millis.saturating_sub(passed).max(millis.min(LEFT_MILLIS_MIN))
 }
@@ -71,6 +75,7 @@ mod tests {
         assert_eq!(left(60_000, 59_900), 500, "the machine still runs");
         assert_eq!(left(300, 7_000), 300, "it never had more");
         assert_eq!((left(0, 5_000), left(-7, 5_000)), (0, -7), "the server refuses these");
+        assert_eq!(left(30 * 86_400_000, 5_000), 30 * 86_400_000, "and this one, as it was given");
     }
 
     #[test]

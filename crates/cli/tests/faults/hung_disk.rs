@@ -61,9 +61,18 @@ impl Hanging {
         });
     }
 
+    /// Lets calls of a kind hang from now on, and lets them go on again.
+    fn hang(&self, call: &str, hangs: bool) {
+        let switch = format!("{}-{call}", self.switch.display());
+        match hangs {
+            true => fs::write(switch, "").expect("written"),
+            false => fs::remove_file(switch).expect("it was written"),
+        }
+    }
+
     /// Returns once such a call waits for the disk.
     fn until_waits(&self, call: &str) {
-        let seen = PathBuf::from(format!("{}.{call}", self.switch.display()));
+        let seen = PathBuf::from(format!("{}-{call}-waits", self.switch.display()));
         until(&format!("{call} waits"), SOON, || seen.exists().then_some(()));
     }
 
@@ -111,13 +120,14 @@ fn disk_that_hangs_delays_neither_heartbeats_nor_the_end_of_a_lease_in_memory() 
     place.put_on_disk(&["/kept", "/a", "/b", "/c", "/d"]);
     assert_eq!(place.files(), 5);
     let mut writer = place.writer("/half");
-    fs::write(&place.switch, "").expect("written");
-    place.until_waits("statx");
+    place.hang("unlink", true);
     for name in ["/a", "/b", "/c", "/d"] {
         let removed = place.cluster.cli(&["fs", "rm", name]);
         assert_eq!(removed.code, 0, "{removed}");
     }
     place.until_waits("unlink");
+    place.hang("statx", true);
+    place.until_waits("statx");
     writer.kill().expect("our own child");
     writer.wait().expect("our own child");
     until("the object is sealed for its writer", FREE_WITHIN, || {
@@ -130,7 +140,8 @@ fn disk_that_hangs_delays_neither_heartbeats_nor_the_end_of_a_lease_in_memory() 
     assert_eq!(put.code, 0, "{put}");
     place.until_beats();
     assert_eq!(place.files(), 5, "the disk does not hang");
-    fs::remove_file(&place.switch).expect("it was written");
+    place.hang("unlink", false);
+    place.hang("statx", false);
     until("the files are deleted", SOON, || (place.files() == 1).then_some(()));
     let kept = place.cluster.cli(&["fs", "cat", "/kept"]);
     assert_eq!(kept.code, 0, "{kept}");
