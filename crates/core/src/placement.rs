@@ -178,6 +178,16 @@ impl Draw {
     }
 }
 
+/// By what the room of a node's tier is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoomView {
+    /// By what the catalog counts there.
+    Account,
+    /// Also by the node's last heartbeat, which counts what has no account, and may be older than a
+    /// deletion.
+    Heartbeat,
+}
+
 /// Free bytes and size of a node's tier.
 type TierSpace = (u64, u64);
 
@@ -188,17 +198,17 @@ struct PlacementDraft<'a, R> {
     taken: Vec<(usize, Tier, u64)>,
 }
 
-impl<R: Fn(NodeId, Tier) -> TierSpace> PlacementDraft<'_, R> {
-    fn room(&self, index: usize, tier: Tier) -> TierSpace {
-        let (free, size) = (self.room)(self.candidates.all[index].node, tier);
+impl<R: Fn(NodeId, Tier, RoomView) -> TierSpace> PlacementDraft<'_, R> {
+    fn room(&self, index: usize, tier: Tier, view: RoomView) -> TierSpace {
+        let (free, size) = (self.room)(self.candidates.all[index].node, tier, view);
         let taken = self.taken.iter().filter(|(of, in_tier, _)| (*of, *in_tier) == (index, tier));
         (free.saturating_sub(taken.map(|(_, _, bytes)| bytes).sum()), size)
     }
 
     /// Returns the index of the one of two candidates whose tier has the larger free share.
-    fn emptier(&self, (first, second): (usize, usize), tier: Tier) -> usize {
+    fn emptier(&self, (first, second): (usize, usize), tier: Tier, view: RoomView) -> usize {
         let share = |index: usize| {
-            let (free, size) = self.room(index, tier);
+            let (free, size) = self.room(index, tier, view);
             u128::from(free) * 1_000_000 / u128::from(size.max(1))
         };
         if share(second) > share(first) { second } else { first }
@@ -206,9 +216,10 @@ impl<R: Fn(NodeId, Tier) -> TierSpace> PlacementDraft<'_, R> {
 }
 
 /// Chooses homes for blocks of these sizes, for `least` of them at least: it stops in front of the
-/// first that finds no room. `room` returns the free bytes and the size of a node's tier. Cost of
-/// one block: a few draws, unless most nodes have no room for it or are not wanted; then all are
-/// looked at.
+/// first that finds no room. `room` returns the free bytes and the size of a node's tier. Of the
+/// nodes that nothing speaks against, those come first whose heartbeats show room, too, in the tier
+/// of the class, as far as draws find them; then the account alone decides. Cost of one block: a
+/// few draws, unless most nodes have no room for it or are not wanted; then all are looked at.
 ///
 /// # Errors
 /// If fewer than `least` find room: [`Refusal::Full`] when the class allows no tier with room;
@@ -217,7 +228,7 @@ impl<R: Fn(NodeId, Tier) -> TierSpace> PlacementDraft<'_, R> {
 pub fn place(
     draw: &mut Draw,
     candidates: &Candidates,
-    room: impl Fn(NodeId, Tier) -> (u64, u64),
+    room: impl Fn(NodeId, Tier, RoomView) -> (u64, u64),
     request: &PlacementRequest<'_>,
     sizes: &[u32],
     least: usize,
@@ -236,7 +247,10 @@ pub fn place(
             }
             return Err(no_room(request.class, bytes));
         };
-        debug_assert!(places.room(index, tier).0 >= bytes, "a block is placed where it fits");
+        debug_assert!(
+            places.room(index, tier, RoomView::Account).0 >= bytes,
+            "a block is placed where it fits"
+        );
         places.taken.push((index, tier, bytes));
         let node = candidates.all[index].node;
         placed.push(Placement { node, tier, bytes_max: *bytes_max });
@@ -257,7 +271,7 @@ fn no_room(class: StorageClass, bytes: u64) -> Refusal {
     }
 }
 
-fn choose<R: Fn(NodeId, Tier) -> TierSpace>(
+fn choose<R: Fn(NodeId, Tier, RoomView) -> TierSpace>(
     draw: &mut Draw,
     places: &PlacementDraft<'_, R>,
     request: &PlacementRequest<'_>,
@@ -267,11 +281,19 @@ fn choose<R: Fn(NodeId, Tier) -> TierSpace>(
     let near = request.near_host.map(|host| places.candidates.on_host(host)).unwrap_or_default();
     let wanted = |index: usize| !request.avoid.contains(&all[index].node);
     let safe = |index: usize| wanted(index) && !all[index].is_at_risk;
+    let own = request.class.tier;
+    let shows_room = |index: usize| places.room(index, own, RoomView::Heartbeat).0 >= bytes;
+    let is_sure = |index: usize| safe(index) && shows_room(index);
+    let shown = draw_among(draw, all, near.iter().copied().filter(|it| is_sure(*it)))
+        .or_else(|| draw_any(draw, places.candidates, is_sure));
+    if let Some(two) = shown {
+        return Some((places.emptier(two, own, RoomView::Heartbeat), own));
+    }
     let every = || 0..all.len();
-    let mut tier = Some(request.class.tier);
+    let mut tier = Some(own);
     while let Some(asked) = tier {
-        let fits = |index: usize| places.room(index, asked).0 >= bytes;
-        let best = |two: (usize, usize)| places.emptier(two, asked);
+        let fits = |index: usize| places.room(index, asked, RoomView::Account).0 >= bytes;
+        let best = |two: (usize, usize)| places.emptier(two, asked, RoomView::Account);
         let found = draw_among(draw, all, near.iter().copied().filter(|it| fits(*it) && safe(*it)))
             .or_else(|| draw_any(draw, places.candidates, |it| safe(it) && fits(it)))
             .or_else(|| draw_among(draw, all, every().filter(|it| fits(*it) && safe(*it))))

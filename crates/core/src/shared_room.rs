@@ -3,7 +3,8 @@
 //! A tenant that is alone has half of the room. While more than half is taken, it has an eighth at
 //! most ([`SHARE`]), so that what it keeps leaves room to others. A piece that is longer than an
 //! eighth is *large*: large pieces together take half at most, and leave the other half to short
-//! ones. Tenants that wait take turns, a piece each, and each tenant's pieces keep their order.
+//! ones. While more than half is taken, a tenant has one large piece at most, whatever short ones
+//! it has. Tenants that wait take turns, a piece each, and each tenant's pieces keep their order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,7 +34,7 @@ pub struct RoomTicket(u64);
 pub enum RoomAnswer {
     /// It has room.
     Granted(RoomTicket),
-    /// It waits: [`SharedRoom::end`] of another piece returns its ticket when it has room.
+    /// It waits: [`SharedRoom::end`] or a later request returns its ticket when it has room.
     Waits(RoomTicket),
     /// Too many wait, of all or of the tenant: the caller comes again later.
     Full,
@@ -48,7 +49,9 @@ pub struct SharedRoom<K> {
     /// Units that are taken, by all pieces and by large ones.
     taken: u64,
     large_taken: u64,
-    by_tenant: BTreeMap<K, u64>,
+    /// Units of each tenant, of its large pieces or of its short ones: a grant among the ones
+    /// changes nothing for those that wait among the others.
+    by_tenant: BTreeMap<(K, bool), u64>,
     short: RoomLane<K>,
     large: RoomLane<K>,
 }
@@ -91,8 +94,9 @@ impl<K: Ord + Clone> SharedRoom<K> {
     }
 
     /// Requests so many units for a tenant, one at least. A piece that is longer than half of the
-    /// room is counted as half.
-    pub fn request(&mut self, tenant: K, units: u64) -> RoomAnswer {
+    /// room is counted as half. Returns the tickets of others that have room now, too: there are
+    /// none as long as each change leaves nothing to grant.
+    pub fn request(&mut self, tenant: K, units: u64) -> (RoomAnswer, Vec<RoomTicket>) {
         let units = units.clamp(1, self.bounds.units_max / HALF);
         let is_large = units > self.bounds.units_max / SHARE;
         self.next += 1;
@@ -100,17 +104,16 @@ impl<K: Ord + Clone> SharedRoom<K> {
         let piece = RoomPiece { tenant: tenant.clone(), units, is_large, has_room: false };
         self.pieces.insert(ticket, piece);
         self.lane(is_large).push(&tenant, ticket);
-        let granted = self.grant();
-        if granted == [ticket] {
-            return RoomAnswer::Granted(ticket);
+        let mut granted = self.grant();
+        if let Some(own) = granted.iter().position(|other| *other == ticket) {
+            granted.remove(own);
+            return (RoomAnswer::Granted(ticket), granted);
         }
-        assert!(granted.is_empty(), "a piece had room and did not get it");
         if self.has_too_many_waiting(&tenant) {
-            let granted = self.end(ticket);
-            assert!(granted.is_empty(), "a piece waited for one that came later");
-            return RoomAnswer::Full;
+            granted.extend(self.end(ticket));
+            return (RoomAnswer::Full, granted);
         }
-        RoomAnswer::Waits(ticket)
+        (RoomAnswer::Waits(ticket), granted)
     }
 
     /// Gives up a piece that has room or waits for it. Returns the tickets that have room now.
@@ -125,10 +128,11 @@ impl<K: Ord + Clone> SharedRoom<K> {
             if piece.is_large {
                 self.large_taken -= piece.units;
             }
-            let own = self.by_tenant.get_mut(&piece.tenant).expect("its piece was counted");
+            let key = (piece.tenant, piece.is_large);
+            let own = self.by_tenant.get_mut(&key).expect("its piece was counted");
             *own -= piece.units;
             if *own == 0 {
-                self.by_tenant.remove(&piece.tenant);
+                self.by_tenant.remove(&key);
             }
         } else {
             self.lane(piece.is_large).remove(&piece.tenant, ticket);
@@ -136,14 +140,22 @@ impl<K: Ord + Clone> SharedRoom<K> {
         self.grant()
     }
 
-    /// Returns whether another tenant waits for room.
+    /// Returns whether another tenant waits for room that it may have: one that waits beyond its
+    /// own share waits for itself.
     #[must_use]
     pub fn is_awaited_by_others(&self, tenant: &K) -> bool {
-        let mut waiting = self.short.turns.iter().chain(&self.large.turns);
-        waiting.any(|other| other != tenant)
+        [(&self.short, false), (&self.large, true)].into_iter().any(|(lane, is_large)| {
+            let mut waiting = lane.first_of_each();
+            waiting.any(|(other, ticket)| {
+                let units = self.pieces[&ticket].units;
+                other != tenant && self.is_within_share(other, units, is_large)
+            })
+        })
     }
 
-    /// Gives room to pieces that wait, as far as there is some; returns their tickets.
+    /// Gives room to pieces that wait, as far as there is some; returns their tickets. A second
+    /// time it gives none: what takes room brings no other piece within its share, and a piece that
+    /// is within its share only because little is taken fits.
     fn grant(&mut self) -> Vec<RoomTicket> {
         let mut granted = Vec::new();
         for is_large in [true, false] {
@@ -172,7 +184,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
 
     fn is_within_share(&self, tenant: &K, units: u64, is_large: bool) -> bool {
         let RoomBounds { units_max, .. } = self.bounds;
-        let own = self.by_tenant.get(tenant).copied().unwrap_or_default();
+        let own = self.by_tenant.get(&(tenant.clone(), is_large)).copied().unwrap_or_default();
         let is_alone = self.taken + units <= units_max / HALF;
         is_alone || if is_large { own == 0 } else { own + units <= units_max / SHARE }
     }
@@ -198,7 +210,8 @@ impl<K: Ord + Clone> SharedRoom<K> {
         if piece.is_large {
             self.large_taken += piece.units;
         }
-        *self.by_tenant.entry(piece.tenant.clone()).or_default() += piece.units;
+        let key = (piece.tenant.clone(), piece.is_large);
+        *self.by_tenant.entry(key).or_default() += piece.units;
         assert!(self.taken <= self.bounds.units_max, "more room was taken than there is");
     }
 
@@ -233,6 +246,11 @@ impl<K: Ord + Clone> RoomLane<K> {
         Some((tenant.clone(), *first))
     }
 
+    /// Returns the tenants of which pieces wait, each with its first ticket.
+    fn first_of_each(&self) -> impl Iterator<Item = (&K, RoomTicket)> {
+        self.by_tenant.iter().filter_map(|(tenant, own)| Some((tenant, *own.front()?)))
+    }
+
     /// Removes the first ticket of a turn; the tenant's next one has the last turn.
     fn grant(&mut self, turn: usize) {
         let tenant = self.turns.remove(turn).expect("there is such a turn");
@@ -265,20 +283,27 @@ impl<K: Ord + Clone> RoomLane<K> {
 mod tests {
     use super::RoomAnswer::{Full, Granted, Waits};
     use super::*;
+    use crate::placement::Draw;
 
     const BOUNDS: RoomBounds = RoomBounds { units_max: 64, waiting_max: 64 };
 
     type Room = SharedRoom<&'static str>;
 
+    fn requested(room: &mut Room, tenant: &'static str, units: u64) -> RoomAnswer {
+        let (answer, others) = room.request(tenant, units);
+        assert_eq!(others, [], "{tenant}, {units}: others had room and did not get it");
+        answer
+    }
+
     fn granted(room: &mut Room, tenant: &'static str, units: u64) -> RoomTicket {
-        match room.request(tenant, units) {
+        match requested(room, tenant, units) {
             Granted(ticket) => ticket,
             other => panic!("{tenant}, {units}: {other:?}"),
         }
     }
 
     fn waits(room: &mut Room, tenant: &'static str, units: u64) -> RoomTicket {
-        match room.request(tenant, units) {
+        match requested(room, tenant, units) {
             Waits(ticket) => ticket,
             other => panic!("{tenant}, {units}: {other:?}"),
         }
@@ -297,15 +322,17 @@ mod tests {
         let mut room = Room::new(BOUNDS);
         let mut kept: Vec<_> = (0..4).map(|_| granted(&mut room, "greedy", 8)).collect();
         let late = waits(&mut room, "greedy", 1);
-        assert!(!room.is_awaited_by_others(&"greedy"), "it waits for itself");
-        assert!(room.is_awaited_by_others(&"modest"));
+        for tenant in ["greedy", "modest"] {
+            assert!(!room.is_awaited_by_others(&tenant), "the greedy one waits for itself");
+        }
         kept.push(granted(&mut room, "modest", 4));
         kept.push(granted(&mut room, "modest", 4));
         let second = waits(&mut room, "modest", 1);
-        assert!(room.is_awaited_by_others(&"greedy"));
+        assert!(!room.is_awaited_by_others(&"greedy"), "it has its share, too");
         kept.extend(["a", "b", "c"].map(|tenant| granted(&mut room, tenant, 8)));
         assert_eq!(room.taken, 64);
         let last = waits(&mut room, "d", 8);
+        assert!(room.is_awaited_by_others(&"greedy") && !room.is_awaited_by_others(&"d"));
         assert_eq!(room.end(kept[6]), [last], "the others have their shares");
         assert_eq!(room.end(late), []);
         assert_eq!(room.end(kept[4]), [second]);
@@ -382,15 +409,102 @@ mod tests {
         for _ in 0..8 {
             waits(&mut room, "greedy", 1);
         }
-        assert_eq!(room.request("greedy", 1), Full, "half of the places");
+        assert_eq!(requested(&mut room, "greedy", 1), Full, "half of the places");
         let others = ["a", "b", "c", "d"].map(|tenant| {
             granted(&mut room, tenant, 8);
             [waits(&mut room, tenant, 1), waits(&mut room, tenant, 1)]
         });
-        assert_eq!(room.request("a", 1), Full, "an eighth of the places");
-        assert_eq!(room.request("e", 1), Full, "all places");
+        assert_eq!(requested(&mut room, "a", 1), Full, "an eighth of the places");
+        assert_eq!(requested(&mut room, "e", 1), Full, "all places");
         assert_eq!(room.short.waiting, 16);
         let _ = room.end(others[0][0]);
-        assert!(matches!(room.request("e", 1), Waits(_)));
+        assert!(matches!(requested(&mut room, "e", 1), Waits(_)));
+    }
+
+    /// Ends those of the pieces that have room, and those that get some then, until all have ended.
+    fn end_all(room: &mut Room, mut have_room: VecDeque<RoomTicket>, pieces: usize) {
+        let mut ended = 0;
+        while let Some(ticket) = have_room.pop_front() {
+            ended += 1;
+            have_room.extend(room.end(ticket));
+        }
+        assert_eq!(ended, pieces, "each has room in the end");
+        assert_empty(room);
+    }
+
+    #[test]
+    fn short_piece_of_a_tenant_that_waits_for_a_large_one_lets_no_other_overtake_it() {
+        let mut room = Room::new(BOUNDS);
+        let first = granted(&mut room, "c", 20);
+        let large = waits(&mut room, "a", 32);
+        let behind = waits(&mut room, "b", 9);
+        let short = ["a", "d"].map(|tenant| granted(&mut room, tenant, 1));
+        assert_eq!(room.end(first), [large], "its short piece takes no turn of it");
+        assert_eq!(room.end(large), [behind]);
+        end_all(&mut room, [behind, short[0], short[1]].into(), 3);
+    }
+
+    #[test]
+    fn large_piece_of_a_tenant_that_waits_for_a_short_one_lets_no_other_overtake_it() {
+        let mut room = Room::new(BOUNDS);
+        let first = granted(&mut room, "c", 12);
+        let units = [("p", 8), ("q", 8), ("r", 8), ("u", 4)];
+        let short = units.map(|(tenant, units)| granted(&mut room, tenant, units));
+        let waiting = waits(&mut room, "s", 8);
+        let behind = waits(&mut room, "t", 1);
+        let large = granted(&mut room, "s", 9);
+        assert_eq!(room.end(short[0]), [waiting, behind], "in the order in which they came");
+        let left = [first, short[1], short[2], short[3], waiting, behind, large];
+        end_all(&mut room, left.into(), 7);
+    }
+
+    #[test]
+    fn tenant_that_always_has_a_short_piece_gets_a_large_one_in_its_turn() {
+        let mut room = Room::new(BOUNDS);
+        let first = granted(&mut room, "first", 32);
+        let short = granted(&mut room, "busy", 1);
+        let large = waits(&mut room, "busy", 32);
+        let next = granted(&mut room, "busy", 1);
+        assert_eq!(room.end(short), []);
+        assert_eq!(room.end(first), [large]);
+        end_all(&mut room, [next, large].into(), 2);
+    }
+
+    #[test]
+    fn whatever_is_requested_and_ended_no_room_is_lost_and_a_request_grants_no_other() {
+        let tenants = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+        for seed in 0..50 {
+            let mut draw = Draw::new(seed);
+            let mut room = Room::new(RoomBounds { waiting_max: 24, ..BOUNDS });
+            let (mut have_room, mut waiting) = (VecDeque::new(), Vec::new());
+            for _ in 0..1000 {
+                if draw.below(2) == 0 {
+                    let tenant = tenants[draw.below(tenants.len())];
+                    let most = [8, 8, 32, 64][draw.below(4)];
+                    match requested(&mut room, tenant, draw.below(most) as u64) {
+                        Granted(ticket) => have_room.push_back(ticket),
+                        Waits(ticket) => waiting.push(ticket),
+                        Full => {}
+                    }
+                    continue;
+                }
+                let all = have_room.len() + waiting.len();
+                if all == 0 {
+                    continue;
+                }
+                let ended = match draw.below(all) {
+                    at if at < have_room.len() => have_room.remove(at).expect("it is there"),
+                    at => waiting.remove(at - have_room.len()),
+                };
+                for ticket in room.end(ended) {
+                    let at = waiting.iter().position(|other| *other == ticket);
+                    waiting.remove(at.expect("what has room now has waited"));
+                    have_room.push_back(ticket);
+                }
+                assert_eq!(room.grant(), [], "seed {seed}: nothing is left to grant");
+            }
+            let pieces = have_room.len() + waiting.len();
+            end_all(&mut room, have_room, pieces);
+        }
     }
 }

@@ -11,8 +11,9 @@ use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body, encode_b
 use sanderling_protocol::limits::RANGES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{
-    BlockId, Header, Op, OrderReply, Path, Refusal, Reply, Request, version,
+    BlockId, Header, Millis, Op, OrderReply, Path, Refusal, Reply, Request, version,
 };
+use sanderling_transport::trace::carried;
 use sanderling_transport::{Admitted, BodySink, CallError, Handled, Pass, Response, Service};
 
 use crate::connection_share::ConnectionShare;
@@ -22,6 +23,9 @@ use crate::service::BlockService;
 /// Blocks that one connection is remembered to be allowed: half a megabyte of memory, and 16 GiB of
 /// full blocks. Beyond it they are checked with the namenode again.
 const REMEMBERED_MAX: usize = 16_384;
+
+/// When a caller may come again whose blocks were not looked up. Chosen, not measured.
+const LOOK_UP_AGAIN: Millis = Millis(100);
 
 /// The service as one connection may use it.
 #[derive(Debug)]
@@ -180,11 +184,30 @@ impl Admission {
         }))
     }
 
+    /// Looks up which blocks are in the caller's subtree. The look-ups of one tenant leave room to
+    /// those of others, and each has its place for no longer than the namenode works on it.
+    async fn check_blocks(
+        self: &Arc<Self>,
+        subtree: Path,
+        blocks: Vec<BlockId>,
+    ) -> Result<(), Refusal> {
+        let admission = Arc::clone(self);
+        let looking = self.service.owner_lookups().begin(&self.share.owners, 1, move |place| {
+            tokio::spawn(carried(async move {
+                let looked = admission.look_up_blocks(subtree, blocks).await;
+                drop(place);
+                looked
+            }))
+        });
+        looking.await?.await.unwrap_or_else(|error| {
+            let why = format!("the owner of the block was not looked up: {error}");
+            Err(Refusal::RetryAfter { after: LOOK_UP_AGAIN, why })
+        })
+    }
+
     /// Requests from the namenode which blocks are in the caller's subtree, and remembers these.
-    /// The requests of one tenant leave room to those of others.
-    async fn check_blocks(&self, subtree: Path, mut blocks: Vec<BlockId>) -> Result<(), Refusal> {
+    async fn look_up_blocks(&self, subtree: Path, mut blocks: Vec<BlockId>) -> Result<(), Refusal> {
         let caller = self.caller.as_ref().expect("only a caller's blocks are checked");
-        let _place = self.service.owner_lookups().take(&self.share.owners, 1).await?;
         // Those that another frame has found meanwhile are not looked up again.
         caller.retain_unknown(&mut blocks);
         if blocks.is_empty() {
@@ -272,7 +295,7 @@ fn ranges_for_version(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
 /// Returns the refusal of a frame while it is unknown whether it is allowed: not now.
 fn unknown(error: &CallError) -> Refusal {
     let why = format!("the namenode did not return the owner of the block: {error}");
-    Refusal::RetryAfter { after: sanderling_protocol::Millis(100), why }
+    Refusal::RetryAfter { after: LOOK_UP_AGAIN, why }
 }
 
 impl AdmittedCaller {

@@ -64,7 +64,7 @@ impl Watch {
     /// Counts whether the source answers, and logs what a look has changed.
     fn note(&self, look: &SourceLook) {
         let source = &self.options.source;
-        self.counters.set_notice_source(&source.to_string(), look.seen.is_ok());
+        self.counters.set_notice_source(source, look.seen.is_ok());
         match (&look.seen, look.health) {
             (Err(error), SourceHealth::Fails) => {
                 tracing::warn!(%source, %error, "the source of notices fails");

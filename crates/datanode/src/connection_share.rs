@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use sanderling_core::datanode::BodyRoom;
 
-use crate::fair_room::{RoomUser, TenantNumber};
+use crate::fair_room::RoomUser;
+use crate::tenant::{TenantBodies, TenantNumber};
 
 /// The tenants of the connections that are open.
 #[derive(Debug, Default)]
@@ -21,13 +22,6 @@ pub(crate) struct ConnectionShares {
 struct KnownTenants {
     named: BTreeMap<String, Weak<TenantBodies>>,
     last: u64,
-}
-
-/// Bytes of bodies of one tenant that are being received into the arena.
-#[derive(Debug)]
-struct TenantBodies {
-    number: TenantNumber,
-    bytes: AtomicU64,
 }
 
 /// One connection.
@@ -55,7 +49,7 @@ impl ConnectionShares {
     /// Returns a new connection: of a tenant, or with a share of its own.
     pub(crate) fn connection(&self, tenant: Option<&str>) -> Arc<ConnectionShare> {
         let tenant = self.tenants.lock().tenant(tenant);
-        let user = || RoomUser::new(tenant.number);
+        let user = || RoomUser::new(&tenant);
         let (disk, objects, owners) = (user(), user(), user());
         let bodies = Arc::clone(&self.bodies);
         Arc::new(ConnectionShare { tenant, bodies, disk, objects, owners })
@@ -68,8 +62,7 @@ impl KnownTenants {
             return known;
         }
         self.last += 1;
-        let number = TenantNumber(self.last);
-        let tenant = Arc::new(TenantBodies { number, bytes: AtomicU64::new(0) });
+        let tenant = TenantBodies::new(TenantNumber(self.last));
         if let Some(name) = name {
             self.named.retain(|_, known| known.strong_count() > 0);
             self.named.insert(name.to_owned(), Arc::downgrade(&tenant));
@@ -116,12 +109,15 @@ impl Drop for CountedBody {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_core::shared_room::RoomBounds;
+
     use super::*;
+    use crate::fair_room::FairRoom;
 
     const MIB: u32 = 1 << 20;
 
     fn number(share: &ConnectionShare) -> TenantNumber {
-        share.tenant.number
+        share.tenant.number()
     }
 
     #[test]
@@ -140,6 +136,20 @@ mod tests {
         let tenants = shares.tenants.lock();
         let named: Vec<&str> = tenants.named.keys().map(String::as_str).collect();
         assert_eq!(named, ["b", "c"], "those without a connection are forgotten in time");
+    }
+
+    #[test]
+    fn tenant_that_comes_again_has_the_share_of_which_it_still_keeps_some() {
+        let shares = ConnectionShares::default();
+        let bounds = RoomBounds { units_max: 64, waiting_max: 64 };
+        let room = FairRoom::new(bounds, "room");
+        let first = shares.connection(Some("a"));
+        let kept = room.request(&first.disk, 8).unwrap();
+        let before = number(&first);
+        drop(first);
+        assert_eq!(number(&shares.connection(Some("a"))), before);
+        drop(kept);
+        assert_ne!(number(&shares.connection(Some("a"))), before);
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! What the parts of a datanode count at the moment when it happens. What can be read at any time
 //! is in [`metrics`](crate::metrics).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
+use sanderling_notices::NoticeSource;
 use sanderling_protocol::{Op, Refusal};
 
 use crate::latency::{LatencyHistogram, TIMED_OF};
@@ -42,6 +45,8 @@ pub(crate) struct Counters {
     latencies: [Option<LatencyHistogram>; OPS],
     refusals: Family<KindLabel, Counter>,
     notice_sources: Family<SourceLabel, Gauge64>,
+    /// The labels and names of the sources of notices that fail: all files have one label.
+    failing_sources: Mutex<BTreeSet<(String, String)>>,
     notices: Family<SourceLabel, Counter>,
     pub(crate) heartbeats_failed: Counter,
     pub(crate) registrations: Counter,
@@ -73,6 +78,7 @@ impl Counters {
             latencies: std::array::from_fn(time_of),
             refusals: registered(to, "refusals", "Requests refused, by kind of refusal"),
             notice_sources: registered(to, "notice_source_up", up),
+            failing_sources: Mutex::default(),
             notices: registered(to, "notices", "Notices given, by source"),
             heartbeats_failed: registered(to, "heartbeats_failed", failed),
             registrations: registered(to, "registrations", "Registrations with the namenode"),
@@ -101,9 +107,18 @@ impl Counters {
         self.notices.get_or_create(&SourceLabel { source: source.to_owned() }).inc();
     }
 
-    /// Notes whether a source of notices answered.
-    pub(crate) fn set_notice_source(&self, source: &str, is_up: bool) {
-        let label = SourceLabel { source: source.to_owned() };
+    /// Notes whether a source of notices answered. Several files have one gauge: it is 1 while each
+    /// of them answers.
+    pub(crate) fn set_notice_source(&self, source: &NoticeSource, is_up: bool) {
+        let label = SourceLabel { source: source.to_string() };
+        let key = (label.source.clone(), source.name());
+        // Held to the end: another source of the same label is looked at in another task.
+        let mut failing = self.failing_sources.lock();
+        match is_up {
+            true => failing.remove(&key),
+            false => failing.insert(key),
+        };
+        let is_up = failing.iter().all(|(of, _)| *of != label.source);
         self.notice_sources.get_or_create(&label).set(u64::from(is_up));
     }
 }
@@ -135,5 +150,35 @@ const fn op_name(op: Op) -> &'static str {
         Op::Trace => "trace",
         Op::Group => "group",
         Op::Cancel => "cancel",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_of_one_label_are_up_while_each_of_them_answers() {
+        let counters = Counters::new(&mut Registry::default());
+        let source = |text: &str| text.parse::<NoticeSource>().unwrap();
+        let (one, other, aws) = (source("file:/one"), source("file:/other"), source("aws"));
+        let up = |name: &str| {
+            let label = SourceLabel { source: name.to_owned() };
+            counters.notice_sources.get_or_create_owned(&label).get()
+        };
+        for source in [&one, &other, &aws] {
+            counters.set_notice_source(source, true);
+        }
+        assert_eq!((up("file"), up("aws")), (1, 1));
+        for _ in 0..2 {
+            counters.set_notice_source(&one, false);
+            counters.set_notice_source(&other, true);
+            assert_eq!((up("file"), up("aws")), (0, 1), "one of the files fails");
+        }
+        counters.set_notice_source(&other, false);
+        counters.set_notice_source(&one, true);
+        assert_eq!(up("file"), 0, "the other one fails");
+        counters.set_notice_source(&other, true);
+        assert_eq!(up("file"), 1);
     }
 }

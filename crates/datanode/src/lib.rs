@@ -53,6 +53,7 @@ mod seal;
 mod server;
 mod service;
 mod store;
+mod tenant;
 mod tier;
 mod tiers;
 mod upload;

@@ -6,6 +6,7 @@
 //! gives each epoch of a block to one copy only. It outlives the node that wrote it; any node with
 //! the tier can serve it from its name alone, if it has the same key or neither has one.
 
+pub(crate) mod caller;
 pub(crate) mod collect;
 pub(crate) mod failure;
 mod garbage;
@@ -29,6 +30,7 @@ use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier, amou
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use self::caller::OperationCaller;
 use self::failure::{failed, is_full, short};
 use self::garbage::Garbage;
 pub use self::options::{ObjectOptions, ObjectTierError, UnusableStore};
@@ -38,6 +40,7 @@ use self::sealed::{END_BYTES, End, Sealing};
 use self::trailer::{TierKey, Trailer};
 use crate::capacity::Capacity;
 use crate::chunk_sums::ChunkSums;
+use crate::fair_room::RoomPermit;
 use crate::seal::EncryptionKey;
 use crate::tier::{ReadError, TierBytes, not_fetched};
 
@@ -204,7 +207,7 @@ impl ObjectTier {
         path: Path,
     ) -> Result<Result<(u64, End), object_store::Error>, Refusal> {
         let store = Arc::clone(&self.store);
-        self.operate(async move {
+        self.operate(None, async move {
             let range = Some(GetRange::Suffix(END_BYTES as u64));
             let found =
                 store.get_opts(&path, GetOptions { range, ..GetOptions::default() }).await?;
@@ -229,6 +232,7 @@ impl ObjectTier {
         key: TierKey,
         bytes: Bytes,
         checksum: u32,
+        caller: &OperationCaller,
     ) -> Result<ObjectBytes, Refusal> {
         let length = bytes.len() as u32;
         let held = self.reserved(key, length)?;
@@ -238,7 +242,7 @@ impl ObjectTier {
         let payload = PutPayload::from_iter(object);
         let store = Arc::clone(&self.store);
         let put = async move { store.put(&path, payload).await };
-        let done = match self.operate(put).await {
+        let done = match self.operate_for(caller, put).await {
             Ok(done) => done.map_err(|error| self.refusal(&error, u64::from(length))),
             Err(refusal) => Err(refusal),
         };
@@ -305,7 +309,7 @@ impl ObjectTier {
         let path = self.path(key)?;
         let store = Arc::clone(&self.store);
         self.reader.lock().forget(key);
-        let removed = self.operate(async move { store.delete(&path).await }).await?;
+        let removed = self.operate(None, async move { store.delete(&path).await }).await?;
         match removed {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.refusal(&error, 0)),
@@ -329,19 +333,39 @@ impl ObjectTier {
     ///
     /// # Errors
     /// As [`Self::fetch`].
-    async fn has_any(&self) -> Result<bool, Refusal> {
+    async fn has_any(self: &Arc<Self>, caller: &OperationCaller) -> Result<bool, Refusal> {
         let mut listed = self.store.list(Some(&self.directory()?));
-        match self.operate(async move { listed.next().await }).await? {
+        match self.operate_for(caller, async move { listed.next().await }).await? {
             None => Ok(false),
             Some(Ok(_)) => Ok(true),
             Some(Err(error)) => Err(self.refusal(&error, 0)),
         }
     }
 
+    /// Does one operation for a caller, once that has a place, on a task of its own.
+    async fn operate_for<T, F>(
+        self: &Arc<Self>,
+        caller: &OperationCaller,
+        operation: F,
+    ) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let tier = Arc::clone(self);
+        let working = caller
+            .begin(move |place| tokio::spawn(async move { tier.operate(place, operation).await }));
+        working.await?.await.unwrap_or_else(|error| Err(failed(error.to_string())))
+    }
+
     /// Does one operation on the store, within the deadline and the bounds of the tier. One that
-    /// does not end in time keeps its place until it ends: a store that hangs is not given more and
-    /// more to do.
-    async fn operate<T, F>(&self, operation: F) -> Result<T, Refusal>
+    /// does not end in time keeps its place until it ends, and that of its caller: a store that
+    /// hangs is not given more and more to do.
+    async fn operate<T, F>(
+        &self,
+        callers_place: Option<RoomPermit>,
+        operation: F,
+    ) -> Result<T, Refusal>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
@@ -354,7 +378,7 @@ impl ObjectTier {
         let working = tokio::spawn(async move {
             let turn = operations.acquire_owned().await.expect("the semaphore is never closed");
             let done = operation.await;
-            drop((turn, place));
+            drop((turn, place, callers_place));
             done
         });
         match timeout(self.options.time_max, working).await {
@@ -403,20 +427,20 @@ impl ObjectBytes {
             Err(error) => return Err(tier.refusal(&error, 0).into()),
         }
         tier.fetch_again(self.key.0);
-        self.fetch().await.map(drop)
+        self.fetch(&OperationCaller::Node).await.map(drop)
     }
 
-    /// Fetches the whole block, verified.
+    /// Fetches the whole block for a caller, verified.
     ///
     /// # Errors
     /// As [`ObjectTier::fetch_twice`]; [`ReadError::Damaged`] also when the object, which was there
     /// when the node began to serve it, is not there and others are: a directory that is not
     /// mounted, or a bucket that was renamed, has none.
-    pub(crate) async fn fetch(&self) -> Result<Fetched, ReadError> {
-        if let Some(fetched) = self.tier.fetch_twice(self.key).await? {
+    pub(crate) async fn fetch(&self, caller: &OperationCaller) -> Result<Fetched, ReadError> {
+        if let Some(fetched) = self.tier.fetch_twice(self.key, caller).await? {
             return Ok(fetched);
         }
-        if self.tier.has_any().await? {
+        if self.tier.has_any(caller).await? {
             return Err(ReadError::Damaged(Damage::Missing));
         }
         let why = format!("block {} at {} is missing, as is all else", self.key.0, self.key.1);

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::blocking::on_thread;
 use crate::link::Link;
 use crate::membership::Membership;
+use crate::object::caller::OperationCaller;
 use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
 use crate::tier::ReadBytes;
@@ -101,7 +102,7 @@ impl Pusher {
         block: BlockId,
         length: u32,
     ) -> Result<ReadBytes, Refusal> {
-        let bytes = self.store.fetch(block, &held).await?;
+        let bytes = self.store.fetch(block, &held, &OperationCaller::Node).await?;
         let store = Arc::clone(&self.store);
         let is_blocking = bytes.is_blocking();
         let read = move || {

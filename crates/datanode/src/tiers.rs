@@ -11,6 +11,7 @@ use crate::capacity::Capacity;
 use crate::chunk_sums::BodySums;
 use crate::disk::{DiskBytes, DiskTier};
 use crate::dram::DramBytes;
+use crate::object::caller::OperationCaller;
 use crate::object::{Fetched, ObjectBytes, ObjectTier};
 use crate::received::BlockBody;
 use crate::tier::{ReadError, TierBytes, not_fetched};
@@ -59,13 +60,13 @@ impl BlockBytes {
         }
     }
 
-    /// Fetches the bytes if they are in the object tier.
+    /// Fetches the bytes for a caller if they are in the object tier.
     ///
     /// # Errors
     /// Those of [`ObjectBytes::fetch`].
-    pub(crate) async fn fetched(self) -> Result<Self, ReadError> {
+    pub(crate) async fn fetched(self, caller: &OperationCaller) -> Result<Self, ReadError> {
         match self {
-            Self::Object(held) => Ok(Self::Fetched(Arc::new(held.fetch().await?))),
+            Self::Object(held) => Ok(Self::Fetched(Arc::new(held.fetch(caller).await?))),
             here => Ok(here),
         }
     }

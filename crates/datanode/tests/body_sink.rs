@@ -1,6 +1,8 @@
 //! Bodies that are received straight into the arena: kept, refused, repeated, abandoned.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
+use std::time::Duration;
+
 use crate::harness::{Caller, Served, bytes, until_answer, write_header};
 use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
@@ -8,6 +10,7 @@ use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{BlockId, Header, Op, Refusal, version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Whole blocks that the arena of the harness holds.
 const ARENA_BLOCKS: u64 = 8;
@@ -57,6 +60,15 @@ async fn damaged_body_leaves_nothing_behind() {
     server.stop().await;
 }
 
+/// Reads an answer; returns its status.
+async fn answered(stream: &mut TcpStream) -> u16 {
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).await.unwrap();
+    let header = Header::decode(&head).unwrap();
+    stream.read_exact(&mut vec![0; header.body_bytes as usize]).await.unwrap();
+    header.status
+}
+
 /// Begins a write of a whole block over a connection of its own.
 async fn half_a_write(address: std::net::SocketAddr, block: u64) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -65,7 +77,7 @@ async fn half_a_write(address: std::net::SocketAddr, block: u64) -> TcpStream {
     let mut hello = Header { flags: version::greeting_flags(), ..Header::new(Op::Hello, 1) };
     hello.body_bytes = greeting.len() as u32;
     stream.write_all(&[&hello.encode()[..], &greeting].concat()).await.unwrap();
-    stream.read_exact(&mut [0; HEADER_BYTES]).await.unwrap();
+    assert_eq!(answered(&mut stream).await, 0);
     let all = bytes(BLOCK_BYTES_MAX as usize, 1);
     let mut header = write_header(Op::Write, block, 1, 0, &all);
     (header.request, header.body_bytes) = (2, BLOCK_BYTES_MAX);
@@ -96,5 +108,24 @@ async fn writers_that_stop_in_the_middle_of_a_body_leave_room_to_others_and_give
     })
     .await;
     assert!(caller.held().await.iter().all(|held| held.block > BlockId(100)), "no half blocks");
+    server.stop().await;
+}
+
+/// Longer than the 2 s that a silent body has which takes scarce room from others, with the second
+/// until that is noticed.
+const SCARCE_OVER: Duration = Duration::from_secs(4);
+
+/// Its body has half of what bodies may have there, and more.
+#[tokio::test]
+async fn only_writer_of_a_small_node_is_not_given_up_as_if_others_lacked_room() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let mut stream = half_a_write(server.address(), 1).await;
+    let closed = timeout(SCARCE_OVER, stream.read_u8()).await;
+    assert!(closed.is_err(), "it was given up: {closed:?}");
+    let all = bytes(BLOCK_BYTES_MAX as usize, 1);
+    stream.write_all(&all[1000..]).await.unwrap();
+    assert_eq!(answered(&mut stream).await, 0);
+    assert_eq!(Caller::new(&server).read(1, 1, 0, BLOCK_BYTES_MAX).await.unwrap(), all);
     server.stop().await;
 }

@@ -286,8 +286,8 @@ async fn store_that_hangs_is_given_up_and_holds_nobody_up() {
     second.stop().await;
 }
 
-/// Sends a read of ranges over a connection of its own, and does not read its answer.
-async fn unread(server: &DatanodeServer, ranges: &[RangeRequest]) -> TcpStream {
+/// Returns a connection on which no answer is read.
+async fn greeted(server: &DatanodeServer) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let greeting =
         encode_body(&Hello { role: Role::Client, cluster: None, node: None, token: None });
@@ -295,12 +295,22 @@ async fn unread(server: &DatanodeServer, ranges: &[RangeRequest]) -> TcpStream {
     hello.body_bytes = greeting.len() as u32;
     stream.write_all(&[&hello.encode()[..], &greeting].concat()).await.unwrap();
     stream.read_exact(&mut [0; HEADER_BYTES]).await.unwrap();
+    stream
+}
+
+/// Sends a read of ranges over a connection of its own, and does not read its answer.
+async fn unread(server: &DatanodeServer, ranges: &[RangeRequest]) -> TcpStream {
+    let mut stream = greeted(server).await;
+    request_ranges(&mut stream, ranges).await;
+    stream
+}
+
+async fn request_ranges(stream: &mut TcpStream, ranges: &[RangeRequest]) {
     let mut body = Vec::new();
     ranges.iter().for_each(|range| range.encode(&mut body));
     let mut header = Header::new(Op::ReadMany, 2);
     header.body_bytes = body.len() as u32;
     stream.write_all(&[&header.encode()[..], &body].concat()).await.unwrap();
-    stream
 }
 
 /// Answers of 16 MiB, of which the kernel takes a part, are half of what may be read and not sent.
@@ -361,6 +371,16 @@ impl Drop for Pipes {
     }
 }
 
+/// Waits until a node serves so many requests.
+async fn in_flight(served: &Served, server: &DatanodeServer, requests: u64) {
+    until("all of them are under way", || {
+        let state = served.namenode.state.lock();
+        let load = state.heartbeats.get(&server.node()).map(|(_, load)| *load);
+        load.is_some_and(|load| u64::from(load.requests_in_flight) >= requests)
+    })
+    .await;
+}
+
 /// The tier has 64 operations under way at most.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_of_objects_that_hang_leave_operations_to_other_connections() {
@@ -379,14 +399,49 @@ async fn reads_of_objects_that_hang_leave_operations_to_other_connections() {
             tokio::spawn(async move { greedy.read(block, 1, 0, 1).await })
         })
         .collect();
-    until("all of them are under way", || {
-        let state = served.namenode.state.lock();
-        let load = state.heartbeats.get(&server.node()).map(|(_, load)| *load);
-        load.is_some_and(|load| u64::from(load.requests_in_flight) >= HANGING)
-    })
-    .await;
+    in_flight(&served, &server, HANGING).await;
     assert_eq!(other.read(1, 2, 0, 5000).await.unwrap(), bytes(5000, 3));
     hanging.iter().for_each(tokio::task::JoinHandle::abort);
     drop(greedy);
+    server.stop().await;
+}
+
+/// Their connections take all places, and then no answer, so that nothing polls what they wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_have_ended_keep_no_place_while_their_peers_take_no_answers() {
+    const READS: [u64; 5] = [32, 8, 8, 8, 8];
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let sweep_every = Duration::from_secs(3600);
+    let server = with_search(&served, directory.path(), 8 << 20, sweep_every).await;
+    let other = Caller::new(&server);
+    store(&other, 1, 2, &bytes(5000, 3)).await.unwrap();
+    other.write(7, 0, &bytes(BLOCK_BYTES_MAX as usize, 4)).await.unwrap();
+    let all = READS.iter().sum::<u64>();
+    let pipes = (100..100 + all).map(|block| object(directory.path(), block, 1));
+    let pipes = Pipes::at(pipes.collect());
+    let (mut streams, mut begun) = (Vec::new(), 0);
+    for reads in READS {
+        let mut stream = greeted(&server).await;
+        for block in 100 + begun..100 + begun + reads {
+            let mut header = Header::new(Op::Read, block);
+            (header.block, header.epoch, header.length) = (BlockId(block), Epoch(1), 1);
+            stream.write_all(&header.encode()).await.unwrap();
+        }
+        begun += reads;
+        in_flight(&served, &server, begun).await;
+        streams.push(stream);
+    }
+    let whole =
+        RangeRequest { block: BlockId(7), epoch: Epoch(1), offset: 0, length: BLOCK_BYTES_MAX };
+    // More than the kernel takes.
+    for stream in &mut streams {
+        request_ranges(stream, &[whole; 15]).await;
+        // The rest of the greeting, and the beginning of the answer.
+        stream.read_exact(&mut vec![0; 64 << 10]).await.unwrap();
+    }
+    drop(pipes);
+    assert_eq!(other.read(1, 2, 0, 5000).await.unwrap(), bytes(5000, 3));
+    drop(streams);
     server.stop().await;
 }

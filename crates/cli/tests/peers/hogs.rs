@@ -2,7 +2,7 @@
 //! answers, do not keep the memory of running servers from others.
 
 #[path = "../clock/mod.rs"]
-mod clock;
+pub(crate) mod clock;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -276,23 +276,30 @@ fn peer_that_does_not_read_long_answers_is_given_up() {
 /// Reads of a block that each succeed meanwhile.
 const PROMPT_READS: usize = 200;
 
-/// Each of the two requests more than it may have at once, and takes nothing of it.
-#[test]
-fn readers_of_a_disk_that_take_nothing_delay_no_other_and_make_room_for_each_other() {
+/// Stores an object of 1 MiB on the disk of the only node; returns the range of its block, and a
+/// read of it.
+fn stored_on_disk() -> (Cluster, RangeRequest, Header) {
     let mut cluster = Cluster::of(0);
     let directory = cluster.path("disk");
     let directory = directory.to_str().expect("a name in UTF-8");
     cluster.add("n0", &["--disk", "64MiB", "--disk-dir", directory, "--local-socket", "none"]);
-    let address = &cluster.datanodes[0].address;
     let class = "disk".parse().expect("a class");
     let range = stored_with(&cluster, &PutOptions { class, ..PutOptions::default() });
+    let mut header = Header::new(Op::Read, 5);
+    (header.block, header.epoch, header.length) = (range.block, range.epoch, range.length);
+    (cluster, range, header)
+}
+
+/// Each of the two requests more than it may have at once, and takes nothing of it.
+#[test]
+fn readers_of_a_disk_that_take_nothing_delay_no_other_and_make_room_for_each_other() {
+    let (cluster, range, header) = stored_on_disk();
+    let address = &cluster.datanodes[0].address;
     let mut silent = [greeted(address), greeted(address)];
     for stream in &mut silent {
         (0..3).for_each(|_| request_much(stream, &range));
     }
     let mut reader = greeted(address);
-    let mut header = Header::new(Op::Read, 5);
-    (header.block, header.epoch, header.length) = (range.block, range.epoch, range.length);
     for _ in 0..PROMPT_READS {
         reader.write_all(&header.encode()).expect("it is taken");
         answer(&mut reader).expect("read");
@@ -300,6 +307,31 @@ fn readers_of_a_disk_that_take_nothing_delay_no_other_and_make_room_for_each_oth
     // Sooner than a peer that stands still is given up for which none waits.
     let is_closed = || silent.iter().any(|stream| !is_open(stream)).then_some(());
     until("one makes room for the other", PROMPT, is_closed);
+}
+
+/// Reads of 1 MiB: more than the kernel takes, and an eighth of what may be read and not sent.
+const GREEDY_READS: usize = 64;
+
+/// Longer than a reader has that keeps what another one waits for, and takes nothing.
+const PAUSE: Duration = Duration::from_secs(5);
+
+#[test]
+fn reader_of_a_disk_that_pauses_is_not_given_up_for_one_that_waits_for_more_than_its_share() {
+    let (cluster, range, header) = stored_on_disk();
+    let address = &cluster.datanodes[0].address;
+    let (mut pausing, mut greedy) = (greeted(address), greeted(address));
+    request_much(&mut pausing, &range);
+    pausing.peek(&mut [0]).expect("its answer comes");
+    for _ in 0..GREEDY_READS {
+        greedy.write_all(&header.encode()).expect("it is taken");
+    }
+    let paused = Instant::now();
+    while paused.elapsed() < PAUSE {
+        assert!(is_open(&pausing), "given up after {:?}", paused.elapsed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    answer(&mut pausing).expect("all of it");
+    assert!(is_open(&greedy), "it has waited to the end");
 }
 
 /// Returns whether a connection's server has it open (`proc_net_tcp`: 1 for an established one).

@@ -39,11 +39,12 @@ impl BodyRoom {
         bodies <= max && !(bodies > max / 2 && is_beyond_share)
     }
 
-    /// Returns whether more than half of what bodies may have is used: then those that come slowly
-    /// are given up earlier.
+    /// Returns whether more than half of what bodies may have is used, some of it by other tenants:
+    /// then those that come slowly are given up earlier. A tenant that is alone takes nothing from
+    /// others, however little memory is free.
     #[must_use]
     pub const fn is_scarce(&self) -> bool {
-        self.bodies > self.max() / 2
+        self.bodies > self.own && self.bodies > self.max() / 2
     }
 }
 
@@ -85,5 +86,13 @@ mod tests {
         let room = |free, bodies| BodyRoom { free, bodies, own: 0 };
         assert!(room(8 * MIB, 0).takes(MIB) && !room(8 * MIB - 1, 0).takes(MIB));
         assert!(!room(0, 0).takes(1) && !room(0, 0).is_scarce());
+    }
+
+    #[test]
+    fn room_of_nearly_full_memory_is_scarce_only_beside_bodies_of_other_tenants() {
+        let room = BodyRoom { free: 7 * MIB, bodies: MIB, own: MIB };
+        assert!(!room.is_scarce(), "it is alone");
+        assert!(BodyRoom { bodies: MIB + 4096, ..room }.is_scarce());
+        assert!(BodyRoom { own: 0, ..room }.is_scarce());
     }
 }

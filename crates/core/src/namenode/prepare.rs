@@ -20,7 +20,9 @@ use crate::catalog::{
     Action, Catalog, Command, DurableAction, InTheWay, Placement, allocated_bytes, of_adopted,
 };
 use crate::notices::check_left;
-use crate::placement::{Candidate, Candidates, PlacementRequest, WAIT_FOR_ROOM, place, weights};
+use crate::placement::{
+    Candidate, Candidates, PlacementRequest, RoomView, WAIT_FOR_ROOM, place, weights,
+};
 
 /// Pause after which a caller tries again while the catalog takes as much memory as it may. Only
 /// deletions make room, mostly an operator's or a job's end; earlier attempts only take the
@@ -345,23 +347,20 @@ impl Namenode {
             return Err(self.unless_freed(now, refusal).into());
         };
         let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
-        let counted = |node: NodeId, tier: Tier| match tier {
-            // Writers do not append in the object tier.
-            Tier::Object => (0, 0),
-            Tier::Dram | Tier::Disk => catalog.node_room(node, tier),
-        };
         let membership = &self.membership;
-        let free = |node: NodeId, tier: Tier| {
-            let (room, size) = counted(node, tier);
+        let room = |node: NodeId, tier: Tier, view: RoomView| {
+            let (room, size) = match tier {
+                // Writers do not append in the object tier.
+                Tier::Object => (0, 0),
+                Tier::Dram | Tier::Disk => catalog.node_room(node, tier),
+            };
+            if view == RoomView::Account {
+                return (room, size);
+            }
             let (_, load, _) = membership.view(now, node);
             (room.min(size.saturating_sub(load.used_bytes(tier))), size)
         };
-        // Heartbeats are late: what was deleted since is room, and in the class's own tier.
-        let own_tier = StorageClass { when_full: WhenFull::Refuse, ..class };
-        let surely = PlacementRequest { class: own_tier, ..wanted.clone() };
-        let sizes_kept = &sizes[..most];
-        let placed = place(&mut self.draw, candidates, free, &surely, sizes_kept, least)
-            .or_else(|_| place(&mut self.draw, candidates, counted, wanted, sizes_kept, least));
+        let placed = place(&mut self.draw, candidates, room, wanted, &sizes[..most], least);
         placed.map_err(|refusal| {
             let way = if has_nodes {
                 self.in_the_way(class, &sizes[..least])

@@ -38,7 +38,9 @@ fn place_at_least(
     };
     let candidates = Candidates::new(nodes.iter().map(one).collect());
     let rooms: BTreeMap<NodeId, FreeNode> = nodes.into_iter().map(|it| (it.node, it)).collect();
-    let room = |node, tier| rooms[&node].room.get(&tier).copied().unwrap_or_default();
+    let room = |node: NodeId, tier: Tier, _: RoomView| {
+        rooms[&node].room.get(&tier).copied().unwrap_or_default()
+    };
     super::place(draw, &candidates, room, request, sizes, least)
 }
 
@@ -229,6 +231,40 @@ fn node_at_risk_is_passed_over_while_others_have_room() {
     // A node that the writer could not reach comes after one at risk.
     let avoid = PlacementRequest { avoid: &[NodeId(2)], ..request("dram") };
     assert_eq!(place(&mut draw, nodes, &avoid, &[4096]).unwrap()[0].node, NodeId(1));
+}
+
+/// Nodes of one block each by the account, the given of which show it in their heartbeats. Returns
+/// the node of the next block, and how often the room of a node was looked at.
+fn placed_where_shown(
+    shown: &[u32],
+    candidates: &Candidates,
+    request: &PlacementRequest<'_>,
+) -> (NodeId, usize) {
+    let looks = std::cell::Cell::new(0);
+    let room = |node: NodeId, tier: Tier, view: RoomView| {
+        looks.set(looks.get() + 1);
+        let is_free = tier == Tier::Dram && (view == RoomView::Account || shown.contains(&node.0));
+        (if is_free { 4096 } else { 0 }, 1 << 20)
+    };
+    let placed = super::place(&mut Draw::new(1), candidates, room, request, &[4096], 1).unwrap();
+    (placed[0].node, looks.get())
+}
+
+#[test]
+fn node_that_is_avoided_or_at_risk_comes_last_also_if_no_other_shows_room() {
+    let node = |id: u32, is_at_risk: bool| {
+        let (node, host) = (NodeId(id), format!("host-{id}"));
+        Candidate { node, host, weight: WEIGHT_MAX, is_at_risk }
+    };
+    let avoid = PlacementRequest { avoid: &[NodeId(1)], ..request("dram") };
+    let both = Candidates::new(vec![node(1, false), node(2, false)]);
+    assert_eq!(placed_where_shown(&[1], &both, &request("dram")).0, NodeId(1));
+    assert_eq!(placed_where_shown(&[1], &both, &avoid).0, NodeId(2));
+    let at_risk = Candidates::new(vec![node(1, true), node(2, false)]);
+    assert_eq!(placed_where_shown(&[1], &at_risk, &request("dram")).0, NodeId(2));
+    let many = Candidates::new((1..=1000).map(|id| node(id, false)).collect());
+    let (_, looks) = placed_where_shown(&[], &many, &request("dram"));
+    assert!(looks < 100, "{looks}: where none shows room, they are not all looked at");
 }
 
 #[test]

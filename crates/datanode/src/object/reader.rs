@@ -12,11 +12,13 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
+use super::caller::OperationCaller;
 use super::failure::failed;
 use super::sealed::{End, OBJECT_BYTES_MAX};
 use super::trailer::{TierKey, Trailer};
 use super::{Fetched, ObjectTier};
 use crate::chunk_sums::{ChunkSums, sums_of};
+use crate::fair_room::RoomPermit;
 use crate::seal::Forged;
 use crate::tier::ReadError;
 
@@ -72,6 +74,15 @@ impl BlockFetcher {
         keys.into_iter().for_each(|key| self.forget(key));
     }
 
+    /// Returns a fetch that has ended or is under way, if there is one of the object.
+    fn found(&self, key: TierKey) -> Option<Fetch> {
+        if let Some(kept) = self.kept.get(&key) {
+            let kept = Ok(Some(kept.clone()));
+            return Some(std::future::ready(kept).boxed().shared());
+        }
+        self.under_way.get(&key).cloned()
+    }
+
     fn ended(&mut self, key: TierKey, found: &Result<Option<Fetched>, Refusal>) {
         self.under_way.remove(&key);
         match found {
@@ -107,29 +118,40 @@ impl ObjectTier {
         self.reader.lock().absent.get(&key).is_some_and(|at| at.elapsed() < ABSENT_FOR)
     }
 
-    /// Fetches a whole block and verifies it; `None` when there is no such object. Callers that
-    /// want the same one share one fetch.
+    /// Fetches a whole block for a caller and verifies it; `None` when there is no such object.
+    /// Callers that want the same one share one fetch. What is kept needs no place, nor does what
+    /// is being fetched.
     ///
     /// # Errors
     /// [`Refusal::ChecksumMismatch`]: the bytes are not those that were put there.
     /// [`Refusal::BlockDamaged`]: it is no block, or another one. [`Refusal::TierFailed`]: the
     /// store failed or is slow.
     /// [`Refusal::RetryAfter`]: too much is being fetched.
-    pub(crate) async fn fetch(self: &Arc<Self>, key: TierKey) -> Result<Option<Fetched>, Refusal> {
-        let fetch = {
-            let mut reader = self.reader.lock();
-            if let Some(kept) = reader.kept.get(&key) {
-                return Ok(Some(kept.clone()));
-            }
-            if let Some(fetch) = reader.under_way.get(&key) {
-                fetch.clone()
-            } else {
-                let fetch = self.fetching(key);
-                reader.under_way.insert(key, fetch.clone());
-                fetch
+    pub(crate) async fn fetch(
+        self: &Arc<Self>,
+        key: TierKey,
+        caller: &OperationCaller,
+    ) -> Result<Option<Fetched>, Refusal> {
+        let found = self.reader.lock().found(key);
+        let fetch = match found {
+            Some(fetch) => fetch,
+            None => {
+                let tier = Arc::clone(self);
+                caller.begin(move |place| tier.begin_fetch(key, place)).await?
             }
         };
         fetch.await
+    }
+
+    /// Returns the fetch of a block: a new one, unless another caller has begun it meanwhile.
+    fn begin_fetch(self: &Arc<Self>, key: TierKey, place: Option<RoomPermit>) -> Fetch {
+        let mut reader = self.reader.lock();
+        if let Some(fetch) = reader.found(key) {
+            return fetch;
+        }
+        let fetch = self.fetching(key, place);
+        reader.under_way.insert(key, fetch.clone());
+        fetch
     }
 
     /// Fetches a whole block; where what comes is damaged, a second time.
@@ -139,12 +161,13 @@ impl ObjectTier {
     pub(crate) async fn fetch_twice(
         self: &Arc<Self>,
         key: TierKey,
+        caller: &OperationCaller,
     ) -> Result<Option<Fetched>, ReadError> {
         let is_damage = |refusal: &Refusal| {
             matches!(refusal, Refusal::ChecksumMismatch { .. } | Refusal::BlockDamaged { .. })
         };
-        let again = match self.fetch(key).await {
-            Err(refusal) if is_damage(&refusal) => self.fetch(key).await,
+        let again = match self.fetch(key, caller).await {
+            Err(refusal) if is_damage(&refusal) => self.fetch(key, caller).await,
             first => first,
         };
         again.map_err(|refusal| match refusal {
@@ -154,10 +177,10 @@ impl ObjectTier {
     }
 
     /// Fetches on a task of its own: the caller that began it may go away, and others wait for it.
-    fn fetching(self: &Arc<Self>, key: TierKey) -> Fetch {
+    fn fetching(self: &Arc<Self>, key: TierKey, place: Option<RoomPermit>) -> Fetch {
         let tier = Arc::clone(self);
         let working = tokio::spawn(async move {
-            let found = tier.load(key).await;
+            let found = tier.load(key, place).await;
             tier.reader.lock().ended(key, &found);
             found
         });
@@ -165,7 +188,11 @@ impl ObjectTier {
         done.boxed().shared()
     }
 
-    async fn load(&self, key: TierKey) -> Result<Option<Fetched>, Refusal> {
+    async fn load(
+        &self,
+        key: TierKey,
+        place: Option<RoomPermit>,
+    ) -> Result<Option<Fetched>, Refusal> {
         let path = self.path(key)?;
         let store = Arc::clone(&self.store);
         let get = async move {
@@ -176,7 +203,7 @@ impl ObjectTier {
             }
             found.bytes().await
         };
-        match self.operate(get).await? {
+        match self.operate(place, get).await? {
             Ok(object) => self.opened(key, object).map(Some),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.refusal(&error, 0)),

@@ -12,6 +12,7 @@ use sanderling_transport::{Handled, Response};
 use super::BlockService;
 use super::data::acknowledged;
 use crate::connection_share::ConnectionShare;
+use crate::object::caller::OperationCaller;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
@@ -104,10 +105,7 @@ impl BlockService {
         share: &ConnectionShare,
     ) -> Result<FetchedRange, Refusal> {
         let RangeRequest { block, offset, length, .. } = range;
-        let fetched = {
-            let _operation = self.object_operations.take(&share.objects, 1).await?;
-            self.store.fetched(range).await?
-        };
+        let fetched = self.store.fetched(range, &self.operation_caller(share)).await?;
         let Some(bytes) = fetched else {
             return Ok(FetchedRange::Read(ReadBytes { slices: Vec::new(), checksum: 0 }));
         };
@@ -145,10 +143,16 @@ impl BlockService {
     ) -> Handled {
         let share = Arc::clone(share);
         self.spawned(header, move |service| async move {
-            let _operation = service.object_operations.take(&share.objects, 1).await?;
-            service.store.store_object(request, body, header.checksum).await?;
+            let caller = service.operation_caller(&share);
+            service.store.store_object(request, body, header.checksum, &caller).await?;
             Ok(acknowledged(&header, request.bytes))
         })
+    }
+
+    /// Returns a connection as the object tier sees it.
+    fn operation_caller(&self, share: &ConnectionShare) -> OperationCaller {
+        let (places, user) = (self.object_operations.clone(), Arc::clone(&share.objects));
+        OperationCaller::Tenant { places, user }
     }
 }
 

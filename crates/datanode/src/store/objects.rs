@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::{BlockStore, check};
 use crate::blocking::on_thread;
 use crate::object::ObjectTier;
+use crate::object::caller::OperationCaller;
 use crate::object::failure::failed;
 use crate::object::trailer::TierKey;
 use crate::tier::ReadError;
@@ -44,17 +45,18 @@ impl BlockStore {
         request: StoreRequest,
         bytes: Bytes,
         checksum: u32,
+        caller: &OperationCaller,
     ) -> Result<(), Refusal> {
         check(request.block, crc32c(&bytes), checksum)?;
         let objects = self.tiers.objects();
         let objects = objects.ok_or_else(|| failed("this node has no object tier"))?;
         let admission = self.admit_store(&request)?;
         if let StoreAdmission::AlreadyThere { bytes: held } = admission {
-            return self.compare_object(&request, held, checksum).await;
+            return self.compare_object(&request, held, checksum, caller).await;
         }
         let key = (request.block, request.epoch);
         let count = u64::from(request.bytes);
-        let held = objects.put(key, bytes, checksum).await?;
+        let held = objects.put(key, bytes, checksum, caller).await?;
         let stored = self.table.write().stored(&request, BlockBytes::Object(Arc::new(held)));
         stored.inspect_err(|_| objects.garbage().add_later(key))?;
         self.traffic.stored_bytes.fetch_add(count, Ordering::Relaxed);
@@ -67,9 +69,10 @@ impl BlockStore {
         request: &StoreRequest,
         held: BlockBytes,
         expected: u32,
+        caller: &OperationCaller,
     ) -> Result<(), Refusal> {
         let block = request.block;
-        let fetched = self.fetch(block, &held).await?;
+        let fetched = self.fetch(block, &held, caller).await?;
         let read = fetched.read(0, request.bytes);
         let read = read.map_err(|error| self.refusal_of(block, &held, error))?;
         check(block, read.checksum, expected)
@@ -88,17 +91,21 @@ impl BlockStore {
             }
     }
 
-    /// Finds a range to read, in the object tier if nowhere else, and fetches its block if it is
-    /// there; `None` when it is empty.
+    /// Finds a range to read for a caller, in the object tier if nowhere else, and fetches its
+    /// block if it is there; `None` when it is empty.
     ///
     /// # Errors
     /// Those of [`Self::admit_read`] and of [`ObjectTier::fetch`].
-    pub(crate) async fn fetched(&self, range: RangeRequest) -> Result<Option<BlockBytes>, Refusal> {
+    pub(crate) async fn fetched(
+        &self,
+        range: RangeRequest,
+        caller: &OperationCaller,
+    ) -> Result<Option<BlockBytes>, Refusal> {
         let RangeRequest { block, epoch, offset, length } = range;
         let admit = || self.admit_read(block, epoch, u64::from(offset), length);
         let admitted = match admit() {
             Err(refusal) if self.may_adopt(epoch, &refusal) => {
-                if !self.adopt_by_fetch((block, epoch)).await? {
+                if !self.adopt_by_fetch((block, epoch), caller).await? {
                     return Err(refusal);
                 }
                 admit()?
@@ -106,12 +113,12 @@ impl BlockStore {
             admitted => admitted?,
         };
         match admitted {
-            Some(bytes) => self.fetch(block, &bytes).await.map(Some),
+            Some(bytes) => self.fetch(block, &bytes, caller).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Returns the bytes of a block, fetched if they are in the object tier.
+    /// Returns the bytes of a block, fetched for a caller if they are in the object tier.
     ///
     /// # Errors
     /// As [`Self::refusal_of`] returns them.
@@ -119,16 +126,22 @@ impl BlockStore {
         &self,
         block: BlockId,
         held: &BlockBytes,
+        caller: &OperationCaller,
     ) -> Result<BlockBytes, Refusal> {
-        held.clone().fetched().await.map_err(|error| self.refusal_of(block, held, error))
+        let fetched = held.clone().fetched(caller).await;
+        fetched.map_err(|error| self.refusal_of(block, held, error))
     }
 
     /// Serves a block from now on if its object is there; returns whether it is.
-    async fn adopt_by_fetch(&self, key: TierKey) -> Result<bool, Refusal> {
+    async fn adopt_by_fetch(
+        &self,
+        key: TierKey,
+        caller: &OperationCaller,
+    ) -> Result<bool, Refusal> {
         let Some(objects) = self.tiers.objects().filter(|it| !it.is_known_absent(key)) else {
             return Ok(false);
         };
-        let found = match objects.fetch_twice(key).await {
+        let found = match objects.fetch_twice(key, caller).await {
             Ok(found) => found,
             Err(ReadError::Refused(refusal)) => return Err(refusal),
             Err(ReadError::Damaged(damage)) => {

@@ -99,7 +99,13 @@ fn new_blocks_go_first_where_heartbeats_show_room() {
     // Bytes that no account has.
     let load = Load { dram_used_bytes: 64 << 20, ..Load::default() };
     rig.ask(Request::Heartbeat(Heartbeat { node: full, nonce, load })).unwrap();
-    for number in 0..64 {
+    let grant = rig.create("/more").unwrap();
+    // A writer that could not reach the other one gets a block elsewhere all the same.
+    let (object, lease, avoid) = (grant.object, grant.lease, vec![other]);
+    let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid };
+    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    assert_eq!((grant.blocks[0].node, more.blocks[0].node), (other, full));
+    for number in 0..63 {
         let grant = rig.create(&format!("/{number}")).unwrap();
         assert_eq!(grant.blocks[0].node, other);
     }
