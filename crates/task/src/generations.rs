@@ -351,16 +351,19 @@ impl Generations {
     }
 
     /// Removes the packs that no generation names, so that a store that is full has room again;
-    /// only for the holder of the lock, while no dump is under way.
+    /// only for the holder of the lock, while no dump is under way. `found` is looked at after the
+    /// last dump: a manifest whose dump failed may have been written all the same.
     ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.
-    pub(crate) async fn remove_unnamed(&self, lock: &TaskLock) -> Result<(), Failure> {
+    pub(crate) async fn remove_unnamed(
+        &self,
+        found: &[FoundGeneration],
+        lock: &TaskLock,
+    ) -> Result<(), Failure> {
         let stored = Self::packs(&self.backend).await?;
-        // Looked at anew: a manifest whose dump failed may have been written all the same.
-        let found = found(&self.look().await?);
         self.expect_held(lock).await?;
-        self.remove_packs(&unnamed_packs(&found, &stored), lock).await
+        self.remove_packs(&unnamed_packs(found, &stored), lock).await
     }
 
     /// Refuses to remove anything for a runner that has lost the lock and does not know it yet.
@@ -507,12 +510,12 @@ mod tests {
         let pack = |byte| pack_name(PackId([byte; 32]));
         let put = async |name: String| backend.put_absent(&name, b"bytes".to_vec()).await;
         assert!(put(pack(1)).await.expect("put"));
-        generations.remove_unnamed(&lock).await.expect("it has the lock");
+        generations.remove_unnamed(&[], &lock).await.expect("it has the lock");
         assert_eq!(backend.list("packs").await.expect("listed"), []);
         // Another runner takes the lock and begins a dump.
         assert!(put(lock_name(2)).await.expect("put"));
         assert!(put(pack(2)).await.expect("put"));
-        let refused = generations.remove_unnamed(&lock).await.expect_err("it lost the lock");
+        let refused = generations.remove_unnamed(&[], &lock).await.expect_err("it lost the lock");
         assert!(TaskFailure::Taken.is(&refused));
         let refused = generations.collect(&[], 1, &[], &lock).await.expect_err("the same");
         assert!(TaskFailure::Taken.is(&refused));

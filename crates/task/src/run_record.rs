@@ -8,6 +8,7 @@ use sanderling_protocol::Millis;
 
 use crate::dump_turns::TurnQueue;
 use crate::lock::TaskLock;
+use crate::machine_notices::MachineNotices;
 
 /// What a caller of a run has to see and to record while no other runner can have the task.
 pub(crate) trait RunRecord: Send + Sync {
@@ -16,6 +17,10 @@ pub(crate) trait RunRecord: Send + Sync {
 
     /// Returns the turns of the last dumps of all tasks that this process runs.
     fn turns(&self) -> Arc<TurnQueue>;
+
+    /// Returns the notices of this machine. All runs of a process have one poller for each source:
+    /// clouds allow few requests.
+    fn notices(&self) -> MachineNotices;
 
     /// Returns whether the task has ended, so that it is not started.
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>>;

@@ -27,6 +27,7 @@ use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
 use crate::lock::{self, LockWatch, TaskLock};
+use crate::machine_notices::MachineNotices;
 use crate::predict::measure;
 use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
@@ -181,7 +182,7 @@ async fn run_in(
     remove_directories_left().await;
     let state = place.path();
     keep_apart(&name, state, storage)?;
-    let notices = pace.notice.watch(session.output)?;
+    let notices = notices(session, pace, record)?;
     let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;
     backend.prepare().await?;
     let criu = pace.driver.criu()?;
@@ -195,14 +196,13 @@ async fn run_in(
         {
             return Err(TaskFailure::Ended.failure(Exit::Failure, format_args!("{name} has ended")));
         }
-        let mut generations = opened(&backend, &name, storage, true).await?;
-        generations.compresses = !pace.no_compression;
-        generations.policy = pace.policy;
+        let opened = opened(&backend, &name, storage, true).await?;
+        let (compresses, policy) = (!pace.no_compression, pace.policy);
+        let generations = Generations { compresses, policy, ..opened };
         let _lock = place.lock()?;
         let rates = rates(session, pace, &backend).await;
         let looked = generations.look().await?;
-        let number = record.map(RunRecord::number);
-        let generations = &generations;
+        let (generations, number) = (&generations, record.map(RunRecord::number));
         let start = Start { session, generations, pace, state, criu, command, number };
         // From here on there may be a task to end, and a checkpoint to take for a notice.
         let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
@@ -239,6 +239,19 @@ async fn run_in(
     };
     lock.release().await;
     recorded.and(result.map(|_| ()))
+}
+
+/// Returns the notices of the machine: those that the agent of a bag takes, or those of the task's
+/// own sources.
+fn notices(
+    session: &Session,
+    pace: &PaceArgs,
+    record: Option<&dyn RunRecord>,
+) -> Result<MachineNotices, Failure> {
+    match record {
+        Some(record) => Ok(record.notices()),
+        None => pace.notice.watch(session.output),
+    }
 }
 
 /// Returns how long a process may take to end its tasks, and to give their locks up then.

@@ -5,7 +5,7 @@ mod watch;
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
-use std::mem::{replace, take};
+use std::mem::take;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,6 @@ use sanderling_core::checkpoint::{
 };
 use sanderling_protocol::{Instant as SteadyInstant, Instant as WallInstant, Millis};
 use serde::Serialize;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::{IntervalArg, PaceArgs};
@@ -32,7 +31,7 @@ use crate::dump_turns::{Turn, TurnQueue};
 use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
 use crate::hook::{Hook, handles_usr1};
 use crate::lock::{TaskLock, steady_now};
-use crate::machine_notices::MachineNotice;
+use crate::machine_notices::MachineNotices;
 use crate::run_log::{CheckpointLine, RunLog};
 use crate::run_record::RunRecord;
 use crate::running::{END_WITHIN, RunningTask, TAKEN_END_WITHIN};
@@ -46,12 +45,16 @@ pub(crate) use sanderling_core::checkpoint::MachineLives as Lives;
 /// How long a removal of old generations may hold the next checkpoint up.
 const COLLECT_WITHIN: Duration = Duration::from_secs(2);
 
-/// When the store of a durable directory is looked at again that old generations wait for. Chosen:
-/// few looks within [`COLLECT_WITHIN`].
-const STORE_LOOK: Duration = Duration::from_millis(100);
+/// The same of a look at all manifests before a removal, after a dump that has failed: many may
+/// wait for the store of a durable directory. Chosen, not measured.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 /// The same of the record of the work that a generation has: the next one has it, too.
 const RECORD_WITHIN: Duration = Duration::from_secs(2);
+
+/// When the store of a durable directory is looked at again that old generations wait for. Chosen:
+/// few looks within [`COLLECT_WITHIN`].
+const STORE_LOOK: Duration = Duration::from_millis(100);
 
 /// How long after a signal to its task the same signal comes to the runner, at most.
 const SIGNALS_WITHIN: Duration = Duration::from_millis(500);
@@ -75,7 +78,7 @@ pub(crate) struct Drivers {
 
 /// What triggers a checkpoint beside the interval.
 pub(crate) struct Triggers {
-    pub(crate) notices: mpsc::Receiver<MachineNotice>,
+    pub(crate) notices: MachineNotices,
     /// Whether SIGTERM is a notice.
     pub(crate) takes_sigterm: bool,
     /// What is expected of a dump before one was measured.
@@ -162,6 +165,20 @@ struct RunDumps {
     given_up: GivenUpGenerations,
 }
 
+impl RunDumps {
+    /// Takes note of the generations that are there: one that is whole is stored, although its dump
+    /// failed or was given up.
+    fn seen(&mut self, looked: &[CheckedGeneration]) {
+        for manifest in looked.iter().filter_map(|(_, manifest)| manifest.as_ref().ok()) {
+            self.given_up.stored(manifest.generation);
+            let newest = self.newest.as_ref().map_or(0, |newest| newest.generation);
+            if manifest.generation > newest {
+                self.newest = Some(manifest.clone());
+            }
+        }
+    }
+}
+
 /// A generation that was just stored.
 struct StoredDump {
     manifest: CheckpointManifest,
@@ -238,11 +255,7 @@ impl<'a> Runner<'a> {
                 }
                 RunnerWork::Dump => self.dump(&mut watch, &mut dumps).await,
                 RunnerWork::Collect => self.tidy(&mut watch, &dumps).await,
-                RunnerWork::MakeRoom => {
-                    if watch.attend(self.make_room(lock)).await.is_some() {
-                        watch.hand_over(RunnerInput::Tidied);
-                    }
-                }
+                RunnerWork::MakeRoom => self.make_room(&mut watch, &mut dumps).await,
                 RunnerWork::LookAtLock => {
                     let is_lost = matches!(lock.is_held().await, Ok(false));
                     watch.hand_over(RunnerInput::LockSeen { is_lost });
@@ -270,7 +283,6 @@ impl<'a> Runner<'a> {
     where
         'a: 'b,
     {
-        let (_, closed) = mpsc::channel(1);
         TaskWatch {
             session: self.session,
             lock,
@@ -278,7 +290,7 @@ impl<'a> Runner<'a> {
             task,
             machine: self.supervisor(newest.is_some()),
             work: RunnerWork::Wait,
-            notices: replace(&mut self.triggers.notices, closed),
+            notices: take(&mut self.triggers.notices),
             takes_sigterm: self.triggers.takes_sigterm,
             sigterm_within: self.pace.notice.notice_deadline.0,
             driver: self.pace.driver.driver,
@@ -428,10 +440,26 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Makes room after a dump that has failed, and hands over that it has ended.
+    async fn make_room(&mut self, watch: &mut TaskWatch<'_>, dumps: &mut RunDumps) {
+        let lock = watch.lock;
+        let made = watch.attend(self.remove_unneeded(lock, dumps)).await;
+        watch.newest = dumps.newest.as_ref().map(|manifest| manifest.generation);
+        if made.is_some() {
+            watch.hand_over(RunnerInput::Tidied);
+        }
+    }
+
     /// Removes what the store may be full of, after a dump has failed: packs without a name, and
     /// generations that stayed while the store of a durable directory had none that is newer.
-    async fn make_room(&mut self, lock: &TaskLock) {
-        let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
+    /// Nothing is removed if the backend cannot be looked at: the manifest of the dump may have
+    /// been written all the same.
+    async fn remove_unneeded(&mut self, lock: &TaskLock, dumps: &mut RunDumps) {
+        let Ok(Ok(looked)) = timeout(LOOK_WITHIN, self.generations.look()).await else { return };
+        self.looked = looked;
+        dumps.seen(&self.looked);
+        let found = found(&self.looked);
+        let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(&found, lock)).await;
         if self.pace.policy == DumpPolicy::Sanderling {
             self.collect(&[], lock).await;
         }
@@ -589,4 +617,29 @@ impl<'a> Runner<'a> {
 pub(crate) fn wall_clock() -> WallInstant {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     WallInstant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generation_that_is_seen_whole_counts_although_its_dump_failed() {
+        let manifest = |generation| CheckpointManifest {
+            task: "count".to_owned(),
+            generation,
+            taken_at: WallInstant(0),
+            driver: DriverRecord::Hook,
+            stream_bytes: 0,
+            added_bytes: 0,
+            packs: Vec::new(),
+            chunks: Vec::new(),
+        };
+        let damaged = TaskFailure::DamagedGeneration.failure(Exit::Failure, "cut".to_owned());
+        let given_up = GivenUpGenerations::new(vec![2, 3]);
+        let mut dumps = RunDumps { newest: Some(manifest(1)), given_up };
+        dumps.seen(&[(3, Err(damaged)), (2, Ok(manifest(2))), (1, Ok(manifest(1)))]);
+        assert_eq!(dumps.newest.map(|newest| newest.generation), Some(2));
+        assert_eq!(dumps.given_up.numbers(), [3]);
+    }
 }

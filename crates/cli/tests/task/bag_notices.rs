@@ -1,6 +1,12 @@
 //! Agents with several tasks whose machine gets a notice.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::bag::{Place, has_checkpoint, signal};
 use crate::cluster::tasks::library;
@@ -114,4 +120,87 @@ fn tasks_write_their_states_at_once_at_a_notice() {
         let verified = place.verified(number);
         assert_eq!(verified.code, 0, "{verified}");
     }
+}
+
+/// Google's metadata server of one machine.
+#[derive(Default)]
+struct Metadata {
+    is_preempted: AtomicBool,
+    /// Requests that were answered at once: each poller begins with one, and goes on with requests
+    /// that wait for a change.
+    plain: AtomicU32,
+}
+
+impl Metadata {
+    /// Serves it as long as this process runs. Returns its address, too.
+    fn start() -> (Arc<Self>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let metadata = Arc::new(Self::default());
+        let served = Arc::clone(&metadata);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let served = Arc::clone(&served);
+                thread::spawn(move || served.answer(stream));
+            }
+        });
+        (metadata, address)
+    }
+
+    /// Returns the version and the text of the page.
+    fn page(&self) -> (&'static str, &'static str) {
+        match self.is_preempted.load(Ordering::Relaxed) {
+            true => ("2", "TRUE"),
+            false => ("1", "FALSE"),
+        }
+    }
+
+    /// Answers one request, which may wait for another version of the page.
+    fn answer(&self, mut stream: TcpStream) {
+        let (mut head, mut piece) = (Vec::new(), [0; 4096]);
+        while !head.ends_with(b"\r\n\r\n") {
+            match stream.read(&mut piece) {
+                Ok(count) if count > 0 => head.extend_from_slice(&piece[..count]),
+                _ => return,
+            }
+        }
+        let head = String::from_utf8_lossy(&head);
+        if !head.contains("wait_for_change") {
+            self.plain.fetch_add(1, Ordering::Relaxed);
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        let waits = || head.contains(&format!("last_etag={}", self.page().0));
+        while waits() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let ((etag, text), end) = (self.page(), "connection: close\r\n\r\n");
+        let length = text.len();
+        let begin = format!("HTTP/1.1 200 OK\r\netag: {etag}\r\ncontent-length: {length}\r\n");
+        // The client may have gone away.
+        let _ = stream.write_all(format!("{begin}{end}{text}").as_bytes());
+    }
+}
+
+/// Clouds allow a machine about one request a second.
+#[test]
+fn tasks_of_an_agent_get_the_notice_of_a_cloud_from_one_poller() {
+    const TASKS: u32 = 4;
+    let place = Place::new();
+    submit(&place, TASKS, "0");
+    (1..=TASKS).for_each(|number| go(&place, number));
+    let (metadata, address) = Metadata::start();
+    let url = format!("http://{address}");
+    let flags = ["--at-once", "4", "--interval", "1h", "--on-notice", "--notice-deadline", "60s"];
+    let source = ["--notice-source", "gcp", "--notice-url", &url];
+    let _agent = place.agent("spot", &[&flags[..], &source[..]].concat());
+    (1..=TASKS).for_each(|number| until_there(&place, "ready", number));
+    let before: Vec<usize> = (1..=TASKS).map(|number| generations(&place, number)).collect();
+    assert_eq!(before, [0; TASKS as usize]);
+    metadata.is_preempted.store(true, Ordering::Relaxed);
+    for number in 1..=TASKS {
+        until("its dump at the notice", SOON, || (generations(&place, number) > 0).then_some(()));
+    }
+    // A poller whose request failed on a busy machine begins again.
+    let plain = metadata.plain.load(Ordering::Relaxed);
+    assert!(plain < TASKS, "{plain} pollers for {TASKS} tasks");
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path as LocalPath, PathBuf};
 
 use crate::cluster::stores::{add, fleet, make};
-use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
+use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root, library};
 use crate::cluster::{Cluster, SOON, Shape, run, sanderling, until};
 use serde_json::Value;
 
@@ -81,7 +81,34 @@ fn packs_of_a_killed_runner_do_not_keep_the_store_full() {
     assert_eq!(place.verified().code, 0);
 }
 
-/// As the one above, before there is a first generation.
+/// The dump of a generation fails although all of it is stored, and those after it leave nothing.
+#[test]
+fn generation_that_is_stored_stays_whole_although_its_dump_failed() {
+    let backend = tempfile::TempDir::new().expect("a directory");
+    let mut place = TaskPlace::in_directory(backend.path(), STATE_BYTES / 16);
+    let Some(library) = library(&place.path(""), include_str!("lost_manifest.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let condition = place.path("fails");
+    place.variables = vec![("LD_PRELOAD", library), ("FAIL_IF", condition.clone())];
+    let mut runner = place.runner("first", &[], &["--keep", "2"]);
+    place.until_after(2, &mut runner);
+    fs::write(&condition, "").expect("written");
+    runner.until_logged("no checkpoint", 3);
+    let (newest, log) = (place.newest(), runner.log());
+    assert!(!log.contains(&format!("generation {newest}: ")), "its dump was stored: {log}");
+    let (restored, count) = place.restored();
+    assert_eq!(restored, newest, "{log}");
+    assert_eq!(place.verified().code, 0);
+    // The next one is on top of it.
+    fs::remove_file(&condition).expect("it was made");
+    place.until_after(newest, &mut runner);
+    runner.kill();
+    assert!(place.restored().1 > count);
+    assert_eq!(place.verified().code, 0);
+}
+
+/// As [`packs_of_a_killed_runner_do_not_keep_the_store_full`], before there is a first generation.
 #[test]
 fn packs_without_any_generation_do_not_keep_the_store_full() {
     if !is_root("packs_without_any_generation") {

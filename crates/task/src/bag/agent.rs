@@ -27,6 +27,7 @@ use crate::backend::{TaskBackend, hex};
 use crate::dump_turns::TurnQueue;
 use crate::generations::key_evidence;
 use crate::lock::{LockWatch, TaskLock, steady_now};
+use crate::machine_notices::MachineNotices;
 use crate::run_record::RunRecord;
 use crate::runner;
 use crate::seal::drawn;
@@ -60,6 +61,8 @@ struct Agent<'a> {
     running: BTreeSet<u32>,
     /// What their runs share: how many they are, and the turns of their last dumps.
     turns: Arc<TurnQueue>,
+    /// The notices of this machine, as each run gets them: none of them is taken here.
+    notices: MachineNotices,
     /// How far tasks are, as their runs have recorded it.
     progress: BTreeMap<u32, TaskProgress>,
     runs: JoinSet<(u32, Result<(), Failure>)>,
@@ -84,6 +87,7 @@ struct Agent<'a> {
 /// # Errors
 /// There is no such bag; the backend cannot be used.
 pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failure> {
+    let notices = args.pace.notice.watch(session.output)?;
     let backend = TaskBackend::open(&session, &args.storage.backend).await?;
     let store = BagStore::of(&backend, &args.bag.0)?;
     let bag = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
@@ -108,6 +112,7 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         looks: BagLooks::default(),
         running: BTreeSet::new(),
         turns: Arc::default(),
+        notices,
         progress: BTreeMap::new(),
         runs: JoinSet::new(),
         ended: session.ended.child_token(),
@@ -312,6 +317,7 @@ impl Agent<'_> {
             agent: self.id.clone(),
             market: self.args.market,
             turns: Arc::clone(&self.turns),
+            notices: self.notices.clone(),
             progress: Mutex::default(),
         };
         self.running.insert(number);
@@ -395,6 +401,7 @@ struct EndRecord {
     agent: String,
     market: MarketArg,
     turns: Arc<TurnQueue>,
+    notices: MachineNotices,
     /// How far the task was before this run, and is now; nothing before that was read.
     progress: Mutex<Option<RunProgress>>,
 }
@@ -406,6 +413,10 @@ impl RunRecord for EndRecord {
 
     fn turns(&self) -> Arc<TurnQueue> {
         Arc::clone(&self.turns)
+    }
+
+    fn notices(&self) -> MachineNotices {
+        self.notices.clone()
     }
 
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>> {

@@ -13,7 +13,6 @@ use sanderling_core::checkpoint::{
     TaskSupervisor,
 };
 use sanderling_protocol::{Instant as SteadyInstant, Millis};
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::cell::TaskEnd;
@@ -21,7 +20,7 @@ use crate::driver::TaskHandle;
 use crate::driver_args::DriverArg;
 use crate::dump_turns::{Turn, TurnQueue};
 use crate::lock::{TaskLock, steady_now};
-use crate::machine_notices::MachineNotice;
+use crate::machine_notices::{MachineNotice, MachineNotices};
 use crate::running::RunningTask;
 use crate::task_failure::TaskFailure;
 
@@ -34,7 +33,7 @@ pub(super) struct TaskWatch<'a> {
     pub(super) machine: TaskSupervisor,
     /// What the machine has put out to be done now.
     pub(super) work: RunnerWork,
-    pub(super) notices: mpsc::Receiver<MachineNotice>,
+    pub(super) notices: MachineNotices,
     /// Whether SIGTERM is a notice, and what is left after it.
     pub(super) takes_sigterm: bool,
     pub(super) sigterm_within: Duration,
