@@ -158,6 +158,55 @@ class Habits(BucketTest):
         self.assertEqual(self.put_chunks(data, name, f"{name}:{crc}", md4=wrong), unknown)
         self.assertEqual(self.s3.get_object(Bucket=self.bucket, Key="k")["Body"].read(), data)
 
+    def delete_in_chunks(self, body: bytes, announced: str, *behind: str) -> tuple[int, str | None]:
+        """Sends a DeleteObjects in one chunk without a signature, with trailers behind it."""
+        chunks = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n"
+        chunks += "".join(f"{line}\r\n" for line in [*behind, ""]).encode()
+        head = Signer(self.fleet.address).head(
+            "POST", f"/{self.bucket}", "delete=", UNSIGNED_CHUNKS, {
+                "content-encoding": "aws-chunked", "content-length": str(len(chunks)),
+                "x-amz-decoded-content-length": str(len(body)), "x-amz-trailer": announced})
+        return exchanged(self.fleet.address, [head, chunks])
+
+    def test_checksums_of_xml_are_compared(self) -> None:
+        body = b"<Delete><Object><Key>k</Key></Object></Delete>"
+        tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
+        wrong = "AAAAAA=="
+        for method, path, text in [("POST", "?delete", body), ("PUT", "/k?tagging", tags)]:
+            self.put("k")
+            crc = base64.b64encode(zlib.crc32(text).to_bytes(4, "big")).decode()
+            sha = base64.b64encode(hashlib.sha256(text).digest()).decode()
+            for name, sum_, code in [
+                    ("crc32", wrong, "BadDigest"), ("sha256", wrong, "BadDigest"),
+                    ("sha256", crc, "BadDigest"), ("md4", wrong, "InvalidRequest")]:
+                answer = self.send(method, path, {f"x-amz-checksum-{name}": sum_}, text)
+                self.assertEqual((answer.status, answer.field("Code")), (400, code), name)
+            self.assertEqual(self.keys(), ["k"])
+            self.assertEqual(self.s3.get_object_tagging(Bucket=self.bucket, Key="k")["TagSet"], [])
+            sums = {"x-amz-checksum-crc32": crc, "x-amz-checksum-sha256": sha}
+            answer = self.send(method, path, sums, text)
+            self.assertEqual((answer.status, answer.field("Code")), (200, None), answer.body)
+        self.put("k")
+        name = "x-amz-checksum-crc32"
+        crc = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+        for behind in [[f"{name}:{wrong}"], []]:
+            self.assertEqual(self.delete_in_chunks(body, name, *behind), (400, "BadDigest"))
+        self.assertEqual(self.keys(), ["k"])
+        self.assertEqual(self.delete_in_chunks(body, name, f"{name}:{crc}"), (200, None))
+        self.assertEqual(self.keys(), [])
+        # The checksums of a completion are those of its object.
+        data = b"some bytes"
+        crc = base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+        begun = self.s3.create_multipart_upload(Bucket=self.bucket, Key="k",
+                                                ChecksumAlgorithm="CRC32",
+                                                ChecksumType="FULL_OBJECT")
+        place = {"Bucket": self.bucket, "Key": "k", "UploadId": begun["UploadId"]}
+        part = self.s3.upload_part(**place, PartNumber=1, Body=data, ChecksumCRC32=crc)
+        parts = [{"PartNumber": 1, "ETag": part["ETag"]}]
+        self.s3.complete_multipart_upload(**place, ChecksumCRC32=crc,
+                                          MultipartUpload={"Parts": parts})
+        self.assertEqual(self.s3.get_object(Bucket=self.bucket, Key="k")["Body"].read(), data)
+
     def test_xml_over_the_limit_is_told_so(self) -> None:
         body = b"<Delete>" + b" " * (9 * MIB) + b"</Delete>"
         for method, path in [("POST", "/?delete"), ("PUT", "/k?tagging"), ("PUT", ""),

@@ -62,6 +62,77 @@ impl Announced {
     }
 }
 
+impl Wanted {
+    /// Returns what reckons the checksums to compare.
+    fn hasher(&self) -> ChecksumHasher {
+        let has = |algorithm: &str| {
+            self.announced.is_behind(algorithm) || sum_of(&self.sums, algorithm).is_some()
+        };
+        ChecksumHasher {
+            crc32: has("crc32").then(Default::default),
+            crc32c: has("crc32c").then(Default::default),
+            crc64nvme: has("crc64nvme").then(Default::default),
+            sha1: has("sha1").then(Default::default),
+            sha256: has("sha256").then(Default::default),
+        }
+    }
+
+    /// Compares the checksums of what came with those that the request gives.
+    ///
+    /// # Errors
+    /// `BadDigest`.
+    fn compare(&self, sums: &Checksum) -> S3Result<()> {
+        for algorithm in ALGORITHMS {
+            let Some(sum) = sum_of(sums, algorithm) else { continue };
+            let is_sent = |sent: &HeaderMap| {
+                let mut sent = sent.get_all(format!("{CHECKSUM}{algorithm}")).iter().peekable();
+                sent.peek().is_some() && sent.all(|it| it.as_bytes() == sum.as_bytes())
+            };
+            let is_right_behind = !self.announced.is_behind(algorithm)
+                || self.trailer.as_ref().and_then(|it| it.read(is_sent)).unwrap_or(false);
+            let is_right_before = sum_of(&self.sums, algorithm).is_none_or(|sent| sent == sum);
+            if !is_right_before || !is_right_behind {
+                return Err(bad(algorithm));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad(what: &str) -> S3Error {
+    let message = format!("the bytes do not have the {what} that came with them");
+    S3Error::with_message(S3ErrorCode::BadDigest, message)
+}
+
+/// Compares a whole body with the checksums in the headers of its request and behind it.
+///
+/// # Errors
+/// `InvalidRequest` for a checksum that is not supported, `BadDigest`.
+pub(crate) fn check_sums(
+    headers: &HeaderMap,
+    trailer: Option<TrailingHeaders>,
+    body: &[u8],
+) -> S3Result<()> {
+    let sum = |algorithm: &str| {
+        let sum = headers.get(format!("{CHECKSUM}{algorithm}"))?.as_bytes().trim_ascii();
+        Some(String::from_utf8_lossy(sum).into_owned())
+    };
+    let sums = Checksum {
+        checksum_crc32: sum("crc32"),
+        checksum_crc32c: sum("crc32c"),
+        checksum_crc64nvme: sum("crc64nvme"),
+        checksum_sha1: sum("sha1"),
+        checksum_sha256: sum("sha256"),
+        ..Checksum::default()
+    };
+    let announced = Announced::of(headers);
+    let wanted = Wanted { sums, trailer, announced, ..Wanted::default() };
+    wanted.announced.check()?;
+    let mut sums = wanted.hasher();
+    sums.update(body);
+    wanted.compare(&sums.finalize())
+}
+
 /// Takes the length and digests from an input of s3s.
 macro_rules! wanted_of {
     ($request:expr) => {{
@@ -137,16 +208,7 @@ impl Digests {
             }
         }
         wanted.announced.check()?;
-        let has = |algorithm: &str| {
-            wanted.announced.is_behind(algorithm) || sum_of(&wanted.sums, algorithm).is_some()
-        };
-        let sums = ChecksumHasher {
-            crc32: has("crc32").then(Default::default),
-            crc32c: has("crc32c").then(Default::default),
-            crc64nvme: has("crc64nvme").then(Default::default),
-            sha1: has("sha1").then(Default::default),
-            sha256: has("sha256").then(Default::default),
-        };
+        let sums = wanted.hasher();
         Ok(Self { wanted, md5: Some(Md5::new(threads.clone())), sums, bytes: 0 })
     }
 
@@ -187,30 +249,12 @@ impl Digests {
             Some(md5) => md5.finish().await,
             None => [0; 16],
         };
-        let bad = |what: &str| {
-            let message = format!("the bytes do not have the {what} that came with them");
-            Err(S3Error::with_message(S3ErrorCode::BadDigest, message))
-        };
-        if wanted
-            .content_md5
-            .is_some_and(|wanted| base64_simd::STANDARD.encode_to_string(md5) != wanted)
-        {
-            return bad("Content-MD5");
+        let encoded = || base64_simd::STANDARD.encode_to_string(md5);
+        if wanted.content_md5.as_ref().is_some_and(|wanted| encoded() != *wanted) {
+            return Err(bad("Content-MD5"));
         }
         let sums = sums.finalize();
-        for algorithm in ALGORITHMS {
-            let Some(sum) = sum_of(&sums, algorithm) else { continue };
-            let is_sent = |sent: &HeaderMap| {
-                let mut sent = sent.get_all(format!("{CHECKSUM}{algorithm}")).iter().peekable();
-                sent.peek().is_some() && sent.all(|it| it.as_bytes() == sum.as_bytes())
-            };
-            let is_right_behind = !wanted.announced.is_behind(algorithm)
-                || wanted.trailer.as_ref().and_then(|it| it.read(is_sent)).unwrap_or(false);
-            let is_right_before = sum_of(&wanted.sums, algorithm).is_none_or(|sent| sent == sum);
-            if !is_right_before || !is_right_behind {
-                return bad(algorithm);
-            }
-        }
+        wanted.compare(&sums)?;
         Ok(Digested { md5, bytes, sums })
     }
 }
@@ -280,5 +324,20 @@ mod tests {
     async fn fewer_bytes_than_announced_are_refused() {
         let wanted = Wanted { bytes: Some(6), ..Wanted::default() };
         assert_eq!(code(finish(wanted, b"hello").await), S3ErrorCode::IncompleteBody);
+    }
+
+    #[test]
+    fn checksums_in_the_headers_of_a_body_are_compared() {
+        let checked = |name: &'static str, text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static(text));
+            check_sums(&headers, None, b"hello").map_err(|error| error.code().clone())
+        };
+        assert_eq!(checked("x-amz-checksum-crc32", "NhCmhg=="), Ok(()));
+        assert_eq!(checked("x-amz-checksum-crc32", "AAAAAA=="), Err(S3ErrorCode::BadDigest));
+        assert_eq!(checked("x-amz-checksum-sha256", ""), Err(S3ErrorCode::BadDigest));
+        assert_eq!(checked("x-amz-trailer", "x-amz-checksum-sha1"), Err(S3ErrorCode::BadDigest));
+        assert_eq!(checked("x-amz-checksum-md4", "AAAA"), Err(S3ErrorCode::InvalidRequest));
+        assert_eq!(checked("x-amz-checksum-algorithm", "CRC32"), Ok(()));
     }
 }

@@ -13,6 +13,7 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
+use crate::digest::check_sums;
 use crate::keys::{AccessKeys, Verified};
 use crate::percent::decode;
 use crate::refused::body_error;
@@ -78,6 +79,9 @@ impl S3Route for Mending {
         if has_xml {
             let text = gathered(body, &headers, &Lateness::of(&request.extensions)).await?;
             check_md5(&headers, &text)?;
+            if !is_completion(&request.method, &request.uri) {
+                check_sums(&headers, request.trailing_headers, &text)?;
+            }
             let text = mended(text)?;
             headers.insert(header::CONTENT_LENGTH, text.len().into());
             headers.remove(header::TRANSFER_ENCODING);
@@ -121,6 +125,11 @@ impl Mending {
 fn names_of(uri: &Uri) -> impl Iterator<Item = String> {
     let fields = uri.query().unwrap_or_default().split('&');
     fields.filter_map(|field| decode(field.split('=').next().unwrap_or_default()))
+}
+
+/// Returns whether a request completes an upload: the checksums in its headers are the object's.
+fn is_completion(method: &Method, uri: &Uri) -> bool {
+    method == Method::POST && names_of(uri).any(|name| name == "uploadId")
 }
 
 /// Returns a URI without the fields of a signature.
@@ -233,6 +242,13 @@ mod tests {
         assert_eq!(of("/b/k?X-Amz-Signature=a&tagging=&X%2DAmz-Date=b"), "/b/k?tagging=");
         assert_eq!(of("/b/k?X-Amz-Signature=a"), "/b/k");
         assert_eq!(of("/b/k?prefix=X-Amz-Signature"), "/b/k?prefix=X-Amz-Signature");
+    }
+
+    #[test]
+    fn checksums_of_a_completion_are_those_of_its_object() {
+        let of = |method: Method, text: &str| is_completion(&method, &text.parse().unwrap());
+        assert!(of(Method::POST, "/b/k?uploadId=1") && of(Method::POST, "/b/k?a&upload%49d=1"));
+        assert!(!of(Method::POST, "/b?delete") && !of(Method::PUT, "/b/k?tagging&uploadId=1"));
     }
 
     #[test]

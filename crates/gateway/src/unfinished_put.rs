@@ -1,9 +1,10 @@
-//! Puts that are under way. One that ends without its object leaves neither the object nor the
-//! directories that were made for it.
+//! Puts that are under way, and completions of uploads. One that ends without its object leaves
+//! neither the object nor the directories that were made for it.
 //!
 //! Directories are made in the same step in which the object is created, before its bytes come. The
 //! object of a put that fails never gets its name, but the directories would stay: as a prefix
-//! without keys, which no key could have as its name.
+//! without keys, which no key could have as its name. They are made for the object of a completion,
+//! too, before the namenode looks whether the condition of the completion is met.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// the namenode did not get.
 const CLEANUP_WITHIN: Duration = Duration::from_secs(30);
 
-/// A put that is under way. Dropped before it has its object, it is given up.
+/// A put or a completion that is under way. Dropped before it has its object, it is given up.
 pub(crate) struct UnfinishedPut {
     api: S3Api,
     /// The bucket; `None` for parts of uploads, for which no directory is made.
@@ -99,6 +100,27 @@ impl UnfinishedPut {
             (self, stored)
         }));
         putting.await.map_err(|_| S3ErrorCode::InternalError.into())
+    }
+
+    /// Makes the object of the blocks of parts, and its directories, in a task as above.
+    ///
+    /// # Errors
+    /// `InternalError` when the task panicked.
+    pub(crate) async fn concat(
+        mut self,
+        parts: Vec<Path>,
+        options: &PutOptions,
+    ) -> S3Result<(Self, Result<ObjectStat, ClientError>)> {
+        self.has_made = true;
+        let options = options.clone();
+        let joining = tokio::spawn(carried(async move {
+            let joined = self.api.client.concat(&parts, &self.path, &options).await;
+            if joined.is_ok() {
+                self.begun = None;
+            }
+            (self, joined)
+        }));
+        joining.await.map_err(|_| S3ErrorCode::InternalError.into())
     }
 
     /// Returns the writer of the object that was created.

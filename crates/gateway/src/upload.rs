@@ -25,6 +25,7 @@ use crate::refused::{Missing, refused};
 use crate::slow_client::Lateness;
 use crate::slow_copy::CopyStart;
 use crate::store::{PutTarget, Stored, body};
+use crate::unfinished_put::UnfinishedPut;
 use crate::{part_name, tagging};
 
 /// Uploads of one part that are looked at when another one is stored: each of them looks, so there
@@ -249,18 +250,28 @@ impl S3Api {
         mut completion: UploadCompletion<'_>,
         to: &Path,
     ) -> S3Result<String> {
+        let mut unfinished = None;
         loop {
             let there = self.client_parts(upload).await?;
             let join = completion.join(&there)?;
-            let answer = if join.parts.is_empty() {
-                self.client.put(to, bytes::Bytes::new(), &join.options).await
+            let begin = || UnfinishedPut::begin(self, Some(&upload.bucket), to);
+            let put: UnfinishedPut = unfinished.take().unwrap_or_else(begin);
+            let (put, answer) = if join.parts.is_empty() {
+                put.put(bytes::Bytes::new(), &join.options).await?
             } else {
-                self.client.concat(&join.parts, to, &join.options).await
+                put.concat(join.parts.clone(), &join.options).await?
             };
-            if let AfterJoin::Made(tag) = completion.joined(join, answer.map(drop))? {
-                // What is left expires by itself if this fails.
-                drop(self.client.delete(&upload.directory, true).await);
-                return Ok(tag);
+            match completion.joined(join, answer.map(drop)) {
+                Ok(AfterJoin::Made(tag)) => {
+                    // What is left expires by itself if this fails.
+                    drop(self.client.delete(&upload.directory, true).await);
+                    return Ok(tag);
+                }
+                Ok(AfterJoin::LookAgain) => unfinished = Some(put),
+                Err(error) => {
+                    put.end().await;
+                    return Err(error);
+                }
             }
         }
     }

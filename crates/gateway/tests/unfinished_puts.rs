@@ -1,4 +1,4 @@
-//! Puts that end without their object: no directory stays that was made for them.
+//! Puts and completions that end without their object: no directory stays that was made for them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,7 +7,7 @@ mod rig;
 use std::time::Duration;
 
 use rig::cluster::{MIB, path};
-use rig::{send, signed, start};
+use rig::{element, gateway, send, signed, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -91,4 +91,52 @@ async fn client_that_leaves_while_its_bytes_come_leaves_no_directory() {
         put_soon(&address, "/bucket/p").await;
     }
     gateway.stop().await;
+}
+
+/// Begins an upload of a key with one part, and returns the query and the body of its completion.
+async fn upload(address: &str, key: &str, part: &str) -> (String, String) {
+    let (status, body) = send(address, "POST", (key, "uploads="), "", "").await;
+    assert_eq!(status, 200, "{body}");
+    let id = element(&body, "UploadId").unwrap().to_owned();
+    let query = format!("partNumber=1&uploadId={id}");
+    let (status, answer) = send(address, "PUT", (key, &query), "", part).await;
+    assert_eq!(status, 200, "{answer}");
+    let body = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber></Part>\
+                </CompleteMultipartUpload>";
+    (format!("uploadId={id}"), body.to_owned())
+}
+
+/// With bytes, which are joined, and without any, where an empty object is put.
+#[tokio::test(flavor = "multi_thread")]
+async fn completion_whose_key_is_deleted_before_it_leaves_no_directory() {
+    let (cluster, proxy, behind, client) = start().await;
+    let address = behind.address().to_string();
+    let beside = gateway(&cluster.namenode.address().to_string()).await;
+    let other = beside.address().to_string();
+    let key = "/bucket/p/q/k";
+    let steps: [(&str, &'static [&'static str]); 2] = [("part", &["concat"]), ("", &["create"])];
+    for (part, step) in steps {
+        let (status, body) = send(&address, "PUT", (key, ""), "", "old").await;
+        assert_eq!(status, 200, "{body}");
+        let listing = ("/bucket", "list-type=2&prefix=p%2F");
+        let (status, body) = send(&address, "GET", listing, "", "").await;
+        assert_eq!(status, 200, "{body}");
+        let tag = element(&body, "ETag").unwrap().replace("&quot;", "").replace('"', "");
+        let (query, body) = upload(&address, key, part).await;
+        let completing = {
+            let (address, condition) = (address.clone(), format!("if-match: \"{tag}\"\r\n"));
+            async move { send(&address, "POST", (key, &query), &condition, &body).await }
+        };
+        // Its directories go with the key, and the completion makes them again.
+        let between = async {
+            let (status, body) = send(&other, "DELETE", (key, ""), "", "").await;
+            assert_eq!(status, 204, "{body}");
+            assert!(!client.exists(&path("/bucket/p")).await.unwrap());
+        };
+        let (status, body) = proxy.hold_up(step, completing, between).await;
+        assert_eq!(status, 412, "{body}");
+        put_soon(&address, "/bucket/p").await;
+    }
+    behind.stop().await;
+    beside.stop().await;
 }
