@@ -37,6 +37,9 @@ const CLOCK_MAX: u64 = NUMBER_MAX - (1 << 20);
 pub struct GroupGeneration(pub u64);
 
 impl GroupGeneration {
+    /// The largest number that a generation can follow.
+    pub const NUMBER_FOLLOWED_MAX: u64 = NUMBER_MAX - 1;
+
     /// Returns the generation of a cluster's first group, founded so many seconds after 1970.
     #[must_use]
     pub fn first(unix_seconds: u64) -> Self {
@@ -48,6 +51,12 @@ impl GroupGeneration {
     #[must_use]
     pub fn next(self, draw: u64) -> Self {
         Self::numbered(self.number() + 1, draw)
+    }
+
+    /// Returns the generation that follows this one and that of a number.
+    #[must_use]
+    pub fn next_after(self, number: u64, draw: u64) -> Self {
+        Self::numbered(self.number().max(number) + 1, draw)
     }
 
     /// Returns the generation that a restore begins so many seconds after 1970 from a state of this
@@ -124,6 +133,8 @@ pub struct FoundGenerations {
     pub backup: Option<GroupGeneration>,
     /// The generation of the directory into which it is restored.
     pub directory: Option<GroupGeneration>,
+    /// The latest one that the directory is known to have begun, also where its own is not known.
+    pub begun: GroupGeneration,
 }
 
 /// What a restored directory is.
@@ -144,7 +155,8 @@ impl FoundGenerations {
     #[must_use]
     pub fn restored(self, unix_seconds: u64, draw: u64) -> RestoredGeneration {
         let none = GroupGeneration::default();
-        let latest = self.backup.unwrap_or(none).max(self.directory.unwrap_or(none));
+        let copy = self.backup.unwrap_or(none).max(self.directory.unwrap_or(none));
+        let latest = copy.max(self.begun);
         let later = latest.after_restore(unix_seconds, draw);
         match (self.backup, self.directory) == (Some(none), Some(none)) {
             true => RestoredGeneration::Alone(later),
@@ -199,14 +211,16 @@ mod tests {
     #[test]
     fn restore_begins_a_generation_unless_there_was_never_a_group() {
         let (none, first) = (GroupGeneration::default(), GroupGeneration::first(NOW));
-        let restored = |backup, directory| FoundGenerations { backup, directory }.restored(NOW, 3);
+        let restored = |backup, directory| {
+            FoundGenerations { backup, directory, begun: none }.restored(NOW, 3)
+        };
         let alone = restored(Some(none), Some(none));
         assert_eq!(alone, RestoredGeneration::Alone(none.after_restore(NOW, 3)));
         assert_eq!(alone.begun(), none);
         let generations = [Some(none), Some(first), Some(first.next(5)), None];
         for backup in generations {
             for directory in generations {
-                let found = FoundGenerations { backup, directory };
+                let found = FoundGenerations { backup, directory, begun: none };
                 if (backup, directory) == (Some(none), Some(none)) {
                     continue;
                 }
@@ -220,6 +234,9 @@ mod tests {
         // A restore before has the latest number.
         let earlier = first.after_restore(NOW + 10, 3);
         assert_eq!(restored(Some(first), Some(earlier)).begun().number(), earlier.number() + 1);
+        // It counts where the directory's own generation is not known.
+        let unknown = FoundGenerations { backup: Some(first), directory: None, begun: earlier };
+        assert_eq!(unknown.restored(NOW, 3).begun().number(), earlier.number() + 1);
     }
 
     #[test]
@@ -235,6 +252,10 @@ mod tests {
         assert!(longest.first_term() + elections < longest.next(0).first_term());
         assert_eq!(GroupGeneration::number_of_term(second.first_term() + elections), 1);
         assert_eq!(GroupGeneration::default().next(7).number(), 1);
+        assert_eq!((first.next_after(0, 7), first.next_after(40, 7).number()), (first.next(7), 41));
+        assert_eq!(longest.next_after(0, 7).number(), 2);
+        let most = GroupGeneration::NUMBER_FOLLOWED_MAX;
+        assert_eq!(first.next_after(most, 7).number(), most + 1);
     }
 
     #[test]

@@ -22,8 +22,8 @@ use thiserror::Error;
 use crate::error::NamenodeStartError;
 use crate::snapshot;
 
-pub(crate) use restore::UnfinishedRestore;
 pub use restore::{RestoreError, RestoreOptions, RestoredBackup, is_restore_unfinished, restore};
+pub(crate) use restore::{UnfinishedRestore, begun_in, restored_generation};
 pub(crate) use write::write;
 
 const MAGIC: [u8; 8] = *b"SNDLBKUP";

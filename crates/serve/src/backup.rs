@@ -101,7 +101,7 @@ pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
             unanswered(error)
         }
         (Some(Ok((200, _))), Ok(Some((place, description, bytes)))) => {
-            place.publish().await?;
+            place.publish(&session).await?;
             return print(&session, &args, &description, bytes);
         }
         (Some(Ok((status, body))), Ok(_)) => refused(status, &body),

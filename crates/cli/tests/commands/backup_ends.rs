@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path as LocalPath;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cluster::{Cluster, SOON, sanderling, until};
+use crate::cluster::{Cluster, SOON, Server, sanderling, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -78,28 +80,95 @@ fn backup_that_is_interrupted_or_late_leaves_what_was_there_and_nothing_else() {
     is_as_before("--timeout");
 }
 
-#[test]
-fn backup_to_a_bucket_that_is_interrupted_leaves_no_upload() {
-    let cluster = Cluster::of(1);
+/// Starts a gateway with a bucket for backups.
+fn gateway(cluster: &Cluster) -> Server {
     let namenode = &cluster.namenode.address;
     let words = ["gateway", "s3", "--namenode", namenode, "--listen", "127.0.0.1:0"];
     let gateway = cluster.serve("gateway", &[&words[..], &["--http", "none"]].concat());
     let made = cluster.cli(&["fs", "mkdir", "/backups"]);
     assert_eq!(made.code, 0, "{made}");
-    // Where the gateway keeps what was begun.
-    let uploads = || cluster.cli(&["fs", "ls", "/backups/%!u"]).stdout.lines().count();
+    gateway
+}
+
+/// Returns how many uploads the gateway keeps that were begun.
+fn uploads(cluster: &Cluster) -> usize {
+    cluster.cli(&["fs", "ls", "/backups/%!u"]).stdout.lines().count()
+}
+
+/// Begins a backup to the bucket at an address, of the namenode that serves HTTP at another one.
+fn begun_in_bucket(address: &str, http: &str) -> Child {
     let mut command = sanderling();
     for (name, value) in [
-        ("AWS_ENDPOINT_URL", format!("http://{}", gateway.address).as_str()),
+        ("AWS_ENDPOINT_URL", format!("http://{address}").as_str()),
         ("AWS_REGION", "us-east-1"),
         ("AWS_ACCESS_KEY_ID", "sanderling"),
         ("AWS_SECRET_ACCESS_KEY", "sanderling"),
     ] {
         command.env(name, value);
     }
-    let backup = begun(command, &stalling(), "s3://backups/catalog.backup");
-    until("the upload has begun", SOON, || (uploads() == 1).then_some(()));
+    begun(command, http, "s3://backups/catalog.backup")
+}
+
+/// Listens as a gateway that answers no request with a part of an upload. Returns its address, and
+/// whether one has come.
+fn holding_parts(gateway: &str) -> (String, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let (has_come, gateway) = (Arc::new(AtomicBool::new(false)), gateway.to_owned());
+    let held = Arc::clone(&has_come);
+    std::thread::spawn(move || {
+        for caller in listener.incoming().flatten() {
+            let server = TcpStream::connect(&gateway).expect("it serves");
+            let (mut answers, mut back) = (copy(&server), copy(&caller));
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            let held = Arc::clone(&held);
+            std::thread::spawn(move || pass(caller, server, &held));
+        }
+    });
+    (address, has_come)
+}
+
+fn copy(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a descriptor is free")
+}
+
+/// Passes requests on until one has a part.
+fn pass(mut caller: TcpStream, mut server: TcpStream, is_held: &AtomicBool) {
+    let (mut bytes, mut has_part) = ([0; 64 << 10], false);
+    while let Ok(count @ 1..) = caller.read(&mut bytes) {
+        let part = b"partNumber=";
+        has_part = has_part || bytes[..count].windows(part.len()).any(|it| it == part);
+        match has_part {
+            true => is_held.store(true, Ordering::Relaxed),
+            false if server.write_all(&bytes[..count]).is_err() => break,
+            false => {}
+        }
+    }
+    // It may have gone away.
+    let _ = server.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn backup_to_a_bucket_that_is_interrupted_leaves_no_upload() {
+    let cluster = Cluster::of(1);
+    let gateway = gateway(&cluster);
+    let backup = begun_in_bucket(&gateway.address, &stalling());
+    until("the upload has begun", SOON, || (uploads(&cluster) == 1).then_some(()));
     interrupt(&backup, Signal::TERM);
     assert_eq!(ended(backup).code(), Some(130));
-    assert_eq!(uploads(), 0, "an upload is left");
+    assert_eq!(uploads(&cluster), 0, "an upload is left");
+}
+
+/// All that the namenode sends has come, and is less than a part.
+#[test]
+fn backup_to_a_bucket_that_is_interrupted_in_its_last_step_leaves_no_upload() {
+    let cluster = Cluster::of(1);
+    let gateway = gateway(&cluster);
+    let (address, has_come) = holding_parts(&gateway.address);
+    let backup = begun_in_bucket(&address, &cluster.namenode.http_address);
+    until("the part is sent", SOON, || has_come.load(Ordering::Relaxed).then_some(()));
+    assert_eq!(uploads(&cluster), 1);
+    interrupt(&backup, Signal::TERM);
+    assert_eq!(ended(backup).code(), Some(130));
+    assert_eq!(uploads(&cluster), 0, "an upload is left");
 }

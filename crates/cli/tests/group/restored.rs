@@ -1,5 +1,5 @@
-//! A group that is restored from a backup: datanodes and clients that remember the group go on with
-//! what was restored, and refuse what is older.
+//! A group that is restored from a backup, or recovered from an archive of before it: datanodes and
+//! clients that remember the group go on with what was restored, and refuse what is older.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,12 +8,13 @@ use std::time::Duration;
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, client, config, value};
 use crate::cluster::{
-    Port, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until,
+    Port, Ran, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until,
     until_drained, until_node,
 };
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::node::{Availability, NodeInfo};
 use sanderling_protocol::{NodeSelector, Policy};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// More than a value in the catalog: the bytes are on a datanode.
@@ -43,9 +44,20 @@ fn backup(group: &Group) -> String {
 fn restore(group: &Group, place: usize, file: &str, flags: &[&str]) -> u64 {
     let directory = text(catalog(group, place));
     let words = ["namenode", "restore", "--json", "--from", file, "--dir", &directory];
-    let restored = run(sanderling().args(words).args(flags));
-    assert_eq!(restored.code, 0, "{restored}");
-    let shown: serde_json::Value = serde_json::from_str(&restored.stdout).expect("JSON");
+    begun(&run(sanderling().args(words).args(flags)))
+}
+
+/// Recovers an archive into the directory of the member at a place, as a namenode alone. Returns
+/// the number of the generation that begins.
+fn recover(group: &Group, place: usize, archive: &str, flags: &[&str]) -> u64 {
+    let directory = text(catalog(group, place));
+    let words = ["namenode", "recover", "--json", "--archive", archive, "--dir", &directory];
+    begun(&run(sanderling().args(words).args(flags)))
+}
+
+fn begun(ran: &Ran) -> u64 {
+    assert_eq!(ran.code, 0, "{ran}");
+    let shown: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
     shown["group"].as_u64().expect("a number")
 }
 
@@ -77,6 +89,8 @@ struct Fleet {
     first: usize,
     /// A backup of the first namenode, before others joined it. It has `/0`.
     backup_alone: String,
+    /// Its archive, which it has closed before others joined it. It has `/0`.
+    archive_alone: String,
     /// The seeds of what is stored.
     stored: Vec<u64>,
 }
@@ -87,7 +101,8 @@ impl Fleet {
         let ports = [Port::new(), Port::new(), Port::new()];
         let addresses = ports.each_ref().map(Port::address);
         group.ports.extend(ports);
-        group.add(&addresses[0], None, &[]);
+        let archive_alone = text(group.directory.path().join("archive"));
+        group.add(&addresses[0], None, &["--archive", &archive_alone]);
         let all = addresses.join(",");
         let datanodes = [datanode(&group, "one", &all), datanode(&group, "two", &all)];
         let runtime = Runtime::new().expect("a runtime");
@@ -99,6 +114,11 @@ impl Fleet {
         });
         let backup_alone = format!("{}.alone", backup(&group));
         fs::rename(group.directory.path().join("catalog.backup"), &backup_alone).expect("renamed");
+        let mut alone = group.members[0].take().expect("it runs");
+        alone.terminate();
+        assert!(alone.wait(SOON).success(), "{}", alone.log());
+        drop(alone);
+        group.restart(0);
         for address in &addresses[1..] {
             group.add(address, Some(&addresses[0]), &[]);
         }
@@ -110,7 +130,8 @@ impl Fleet {
         assert_eq!(recovered.code, 0, "{recovered}");
         group.restart(first);
         let (stored, _datanodes) = (vec![0], datanodes);
-        let mut fleet = Self { group, _datanodes, open, runtime, first, backup_alone, stored };
+        let mut fleet =
+            Self { group, _datanodes, open, runtime, first, backup_alone, archive_alone, stored };
         fleet.join(first);
         fleet.store(1);
         fleet
@@ -147,15 +168,19 @@ impl Fleet {
         });
     }
 
-    /// Loses all namenodes with their directories, and starts one on a backup at the address of one
-    /// of them. Returns its place, and the number of the generation that it begins.
-    fn start_on(&mut self, file: &str) -> (usize, u64) {
+    /// Loses all namenodes with their directories, and starts one on a copy of a catalog at the
+    /// address of one of them. Returns its place, and the number of the generation that it begins.
+    fn start_on(
+        &mut self,
+        copy: &str,
+        restore: fn(&Group, usize, &str, &[&str]) -> u64,
+    ) -> (usize, u64) {
         self.kill_all();
         let place = self.group.members.len();
         for lost in 0..place {
             let _ = fs::remove_dir_all(catalog(&self.group, lost));
         }
-        let begun = restore(&self.group, place, file, &[]);
+        let begun = restore(&self.group, place, copy, &[]);
         let address = self.group.addresses[self.first].clone();
         self.group.add(&address, None, &[]);
         (place, begun)
@@ -188,7 +213,7 @@ fn restored_group_goes_on_with_datanodes_and_clients_that_remember_a_recovery() 
     move_leader(&fleet.group);
     fleet.empty("one");
     let file = backup(&fleet.group);
-    let (place, begun) = fleet.start_on(&file);
+    let (place, begun) = fleet.start_on(&file, restore);
     assert!(begun > 1, "generation {begun}");
     fleet.assert_goes_on(place);
 }
@@ -217,11 +242,82 @@ fn directory_of_a_recovered_group_that_is_replaced_by_its_backup_begins_a_later_
 fn restored_backup_from_before_the_group_founds_one_that_its_datanodes_and_clients_take() {
     let mut fleet = Fleet::start();
     let file = fleet.backup_alone.clone();
-    let (place, begun) = fleet.start_on(&file);
+    let (place, begun) = fleet.start_on(&file, restore);
     assert_eq!(begun, 0, "the backup is of a namenode alone");
     // What came after the backup is gone.
     fleet.stored.truncate(1);
     fleet.assert_goes_on(place);
+}
+
+#[test]
+fn recovered_archive_from_before_the_group_founds_one_that_its_datanodes_and_clients_take() {
+    let mut fleet = Fleet::start();
+    let archive = fleet.archive_alone.clone();
+    let (place, begun) = fleet.start_on(&archive, recover);
+    assert_eq!(begun, 0, "the archive is of a namenode alone");
+    // What came after its end is gone.
+    fleet.stored.truncate(1);
+    fleet.assert_goes_on(place);
+}
+
+#[test]
+fn recovery_of_a_generation_from_before_the_group_of_its_archive_begins_a_later_one() {
+    let archive = TempDir::new().expect("a directory");
+    let place = text(archive.path().join("a"));
+    let alone = ["--voters", "1"];
+    let archived = ["--voters", "1", "--archive", place.as_str()];
+    let mut group = Group::start(1, &archived);
+    let first = group.addresses[0].clone();
+    let mut server = group.members[0].take().expect("it runs");
+    server.terminate();
+    assert!(server.wait(SOON).success(), "{}", server.log());
+    drop(server);
+    // It founds a group without the archive, which the group's leader continues.
+    group.members[0] = Some(group.spawn(0, &first, None, &alone));
+    group.add("127.0.0.1:0", Some(&first), &alone);
+    until("the spare is a member", SOON, || (group.roles(0).len() == 2).then_some(()));
+    group.kill(1);
+    group.kill(0);
+    group.members[0] = Some(group.spawn(0, &first, None, &archived));
+    until("a manifest of the group", SOON, || {
+        let paths = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+        let mut generations = paths(PathBuf::from(&place)).map(|entry| entry.path());
+        let second = generations.find(|path| text(path.clone()).contains("-0000000002-"))?;
+        let mut names = paths(second).map(|entry| text(entry.file_name().into()));
+        names.any(|name| name.starts_with("manifest-")).then_some(())
+    });
+    group.kill(0);
+    let anew = group.members.len();
+    let number = recover(&group, anew, &place, &["--generation", "1"]);
+    assert!(number > 1, "generation {number}");
+    // The archive has none of that number.
+    let directory = text(catalog(&group, anew));
+    let words = ["group", "recover", "--json", "--archive", &place, "--dir", &directory];
+    let later = begun(&run(sanderling().args(words).arg("--replace")));
+    assert!(later > number, "generation {later} in a directory that had begun {number}");
+}
+
+/// An operator finds that the backup is too old, and that a member's directory has survived.
+#[test]
+fn survivor_that_is_recovered_after_a_restore_begins_a_generation_that_follows_it() {
+    let mut fleet = Fleet::start();
+    let file = backup(&fleet.group);
+    fleet.store(9);
+    let survivor = fleet.group.leader();
+    fleet.kill_all();
+    let place = fleet.group.members.len();
+    let number = restore(&fleet.group, place, &file, &[]);
+    let address = fleet.group.addresses[fleet.first].clone();
+    fleet.group.add(&address, None, &[]);
+    until("the datanodes have registered", SOON, || (up(&address) == 2).then_some(()));
+    fleet.runtime.block_on(assert_stored(&fleet.open, 0));
+    fleet.group.kill(place);
+    let (directory, after) = (text(catalog(&fleet.group, survivor)), number.to_string());
+    let words = ["group", "recover", "--json", "--dir", &directory, "--after", &after];
+    assert_eq!(begun(&run(sanderling().args(words))), number + 1);
+    fleet.group.addresses[survivor] = address;
+    fleet.group.restart(survivor);
+    fleet.assert_goes_on(survivor);
 }
 
 /// Returns how many datanodes a namenode has heartbeats of.

@@ -15,6 +15,8 @@ pub(super) struct Freshness {
     agreed: u64,
     /// When the first and the last message came of those without a long pause between two.
     contact: Option<(Instant, Instant)>,
+    /// When the first message of all came.
+    began: Option<Instant>,
     /// The last entry that was agreed when a message came, and when that was, until it is applied.
     awaited: Option<(u64, Instant)>,
     /// `None` since the process started.
@@ -24,7 +26,7 @@ pub(super) struct Freshness {
 impl Freshness {
     /// Returns that of a member that starts with all up to an entry.
     pub(super) const fn at_start(applied: u64) -> Self {
-        Self { applied, agreed: 0, contact: None, awaited: None, at: None }
+        Self { applied, agreed: 0, contact: None, began: None, awaited: None, at: None }
     }
 
     /// Takes the last entry that a leader's message shows as agreed. `pause` is the time after
@@ -34,10 +36,22 @@ impl Freshness {
         let goes_on = self.contact.filter(|(_, last)| now <= *last + pause);
         let first = goes_on.map_or(now, |(first, _)| first);
         self.contact = Some((first, now));
+        self.began.get_or_insert(now);
         // A heartbeat shows no more than what the member has. Its answer brings what the member
         // lacks, so the first messages after a pause do not count. One that has joined lacks all.
         if self.applied > 0 && now >= first + pause {
             self.awaited.get_or_insert((self.agreed, now));
+            self.settle();
+        }
+    }
+
+    /// Notes that the message that was just received is of entries, which show all that was agreed
+    /// when the leader `sent` them. They count also where writes take longer than a pause, so that
+    /// each message comes after one. How long a message was under way is known only since the first
+    /// ones.
+    pub(super) fn receive_entries(&mut self, now: Instant, sent: Instant, pause: Millis) {
+        if self.applied > 0 && self.began.is_some_and(|began| now >= began + pause) {
+            self.awaited.get_or_insert((self.agreed, sent));
             self.settle();
         }
     }
@@ -113,6 +127,22 @@ mod tests {
         assert_eq!(fresh.at(), Some(at(420)));
         fresh.applied(9);
         assert!(fresh.at() >= Some(at(9380)), "{fresh:?}");
+    }
+
+    #[test]
+    fn entries_count_from_when_they_were_sent_also_after_a_pause() {
+        let mut fresh = Freshness::at_start(3);
+        let mut append = |now, sent, agreed| {
+            fresh.receive(at(now), agreed, PAUSE);
+            fresh.receive_entries(at(now), at(sent), PAUSE);
+            fresh.applied(agreed);
+            fresh.at()
+        };
+        assert_eq!(append(500, 500, 3), None, "how long it was under way is not known");
+        assert_eq!(append(1000, 1000, 4), Some(at(1000)));
+        assert_eq!(append(1500, 1480, 5), Some(at(1480)));
+        // It was cut off, and others have agreed on more meanwhile.
+        assert_eq!(append(9000, 1500, 5), Some(at(1500)));
     }
 
     #[test]

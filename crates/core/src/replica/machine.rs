@@ -262,7 +262,7 @@ impl Replica {
             _ => {}
         }
         if is_of_leader && term >= self.node.raft.term {
-            self.freshness.receive(now, body.agreed(), self.options.promise());
+            self.note_agreed(now, &body, (term, time));
             self.take_leaders_time(now, time);
             // One that has not served yet has brought no round of its term.
             if let Some(time) = time.filter(|_| term == self.applied_term) {
@@ -275,6 +275,21 @@ impl Replica {
         }
         self.process(now);
         Ok(())
+    }
+
+    /// Takes what a leader's message of a term and a time shows as agreed.
+    fn note_agreed(&mut self, now: Instant, body: &Body, (term, time): (u64, Option<Instant>)) {
+        let pause = self.options.promise();
+        self.freshness.receive(now, body.agreed(), pause);
+        // One that has not served yet may show less than what was agreed before its term.
+        if !matches!(body, Body::Append { .. }) || term != self.applied_term {
+            return;
+        }
+        if let Some((own, time)) = self.clock.live(now).zip(time) {
+            let under_way = own.0.saturating_sub(time.0);
+            let sent = Instant(now.0.saturating_sub(under_way));
+            self.freshness.receive_entries(now, sent, pause);
+        }
     }
 
     /// Stands for election if the leader has requested it. What is not written yet must not be what

@@ -8,17 +8,18 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use object_store::ObjectStoreExt;
 use sanderling_core::archive::{ArchiveGeneration, ArchiveManifest, ArchiveObject};
+use sanderling_core::group_generation::RestoredGeneration;
 use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
 use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 use super::store;
-use crate::backup::{RestoreError, UnfinishedRestore};
+use crate::backup::{RestoreError, UnfinishedRestore, begun_in, restored_generation};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::file_names;
-use crate::group::rebirth;
+use crate::group::{origin, rebirth};
 use crate::recovery;
 
 /// The options of a recovery: its archive, and the directory that it fills.
@@ -34,6 +35,8 @@ pub struct RecoverOptions {
     pub is_replacing: bool,
     /// The namenode begins a group anew: older members are refused.
     pub is_of_group: bool,
+    /// The number of a generation that the one of such a group follows, whatever the archive has.
+    pub after: u64,
 }
 
 /// A report of what was recovered.
@@ -88,16 +91,18 @@ pub async fn recover_from_archive(
     if manifest.group != 0 && !options.is_of_group {
         return Err(ArchiveError::OfGroup { url: archive.url.clone() }.into());
     }
-    let next = match options.is_of_group {
-        true => GroupGeneration(manifest.group)
-            .max(newest_group(archive, &generation).await?)
-            .next(rand::random()),
-        false => GroupGeneration::default(),
+    let newest_group = newest_group(archive, &generation).await;
+    let newest_group = match newest_group {
+        // A namenode alone needs no number: it begins as after a backup that names none.
+        Err(ArchiveError::Damaged { .. }) if !options.is_of_group => None,
+        found => Some(found?),
     };
     // Dropped before the files are exchanged, also by a caller that does not wait for the end, it
     // removes what was downloaded.
     let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
     unfinished.accepts(Some(generation.cluster))?;
+    // The exchange sets the state of a group's member aside.
+    let next = begins(options, &manifest, newest_group, unfinished.directory());
     let files = download(archive, &generation, &manifest, unfinished.directory()).await?;
     let directory = Arc::clone(unfinished.directory());
     let mut other = None;
@@ -110,10 +115,8 @@ pub async fn recover_from_archive(
             return Err(NamenodeStartError::Unrestored { directory: directory.path().to_owned() });
         }
         // Before a namenode can start there.
-        match options.is_of_group {
-            true => rebirth::begin(&directory, next)?,
-            false => rebirth::leave(&directory)?,
-        }
+        origin::write_restored(&directory, next)?;
+        rebirth::leave(&directory)?;
         Ok(found)
     });
     if let Some(damage) = other {
@@ -123,18 +126,43 @@ pub async fn recover_from_archive(
     let (cluster, commands) = ended?;
     let ArchiveManifest { is_closed, at_unix_millis, .. } = manifest;
     let (generation, is_closed) = (generation.number, is_closed && later.is_none());
-    let group = next;
+    let group = next.begun();
     Ok(RecoveredArchive { cluster, generation, commands, is_closed, later, at_unix_millis, group })
 }
 
-/// Returns the latest generation of a group that has begun in an archive.
+/// Decides which generation of a group begins: it is later than that of the directory, too.
+/// `newest` is the latest one that has begun in the archive; `None` where it cannot be read.
+fn begins(
+    options: &RecoverOptions,
+    manifest: &ArchiveManifest,
+    newest: Option<GroupGeneration>,
+    directory: &Directory,
+) -> RestoredGeneration {
+    if !options.is_of_group {
+        // A group may have begun since, in the archive or without it.
+        return restored_generation(newest, manifest.at_unix_millis, directory);
+    }
+    let latest = GroupGeneration(manifest.group).max(newest.unwrap_or_default());
+    let latest = latest.max(begun_in(directory));
+    RestoredGeneration::Anew(latest.next_after(options.after, rand::random()))
+}
+
+/// Returns the latest generation of a group that has begun in an archive, or that the namenode
+/// founded which wrote the newest generation.
 async fn newest_group(
     archive: &ArchiveOptions,
     generation: &ArchiveGeneration,
 ) -> Result<GroupGeneration, ArchiveError> {
     let there = store::generations(archive).await?;
     let of_cluster = there.iter().rfind(|it| it.cluster == generation.cluster);
-    store::group_of(archive, of_cluster.unwrap_or(generation)).await
+    let newest = of_cluster.unwrap_or(generation);
+    let begun = store::group_of(archive, newest).await?;
+    let founded = match store::manifest(archive, newest).await {
+        // An older generation may be whole.
+        Err(ArchiveError::Damaged { .. }) => None,
+        found => found?.map(|manifest| GroupGeneration(manifest.group)),
+    };
+    Ok(begun.max(founded.unwrap_or_default()))
 }
 
 /// Returns the generation that is wanted with its manifest, and the newest one after it.

@@ -110,7 +110,7 @@ pub fn restore(
     let directory = Arc::clone(unfinished.directory());
     let target = directory.file(FileKind::Snapshot, backup.commands);
     // The exchange sets the state of a group's member aside.
-    let restored = restored_generation(&backup, &directory);
+    let restored = restored_generation(backup.group, backup.taken_unix_millis, &directory);
     unfinished.end(cluster, &[(temporary, target)], || {
         // Before a namenode can start there.
         origin::write_restored(&directory, restored)?;
@@ -119,13 +119,25 @@ pub fn restore(
     Ok(RestoredBackup { backup, group: restored.begun() })
 }
 
-/// Decides which generation begins. Its number follows from the time: that of the backup if the
-/// machine's clock is behind it.
-fn restored_generation(backup: &BackupDescription, directory: &Directory) -> RestoredGeneration {
-    let found = FoundGenerations { backup: backup.group, directory: generation_of(directory) };
+/// Decides which generation begins with a copy of a catalog, a backup or an archive, and the one
+/// that the copy names. Its number follows from the time: that of the copy if the machine's clock
+/// is behind it.
+pub(crate) fn restored_generation(
+    copy: Option<GroupGeneration>,
+    taken_unix_millis: u64,
+    directory: &Directory,
+) -> RestoredGeneration {
+    let (own, begun) = (generation_of(directory), begun_in(directory));
+    let found = FoundGenerations { backup: copy, directory: own, begun };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let taken = Duration::from_millis(backup.taken_unix_millis);
+    let taken = Duration::from_millis(taken_unix_millis);
     found.restored(now.max(taken).as_secs(), rand::random())
+}
+
+/// Returns the latest generation that a directory is known to have begun; the default if none is.
+pub(crate) fn begun_in(directory: &Directory) -> GroupGeneration {
+    let own = generation_of(directory).unwrap_or_default();
+    origin::read(directory).unwrap_or_default().max(own)
 }
 
 /// Returns the generation that the namenode of a directory has; the default if it was never in a

@@ -127,6 +127,23 @@ fn backup_without_a_group_follows_the_member_whose_state_was_set_aside() {
 }
 
 #[test]
+fn backup_follows_what_its_directory_has_begun_also_where_a_member_was_set_aside() {
+    let place = TempDir::new().unwrap();
+    let options = options(&place);
+    restored(&backup_of(7), &options).unwrap();
+    // The clock was ahead when the directory began it.
+    let begun = GroupGeneration::default().after_restore(2_500_000_000, 5);
+    origin::write(&Directory::open(&options.directory).unwrap(), begun).unwrap();
+    let aside = options.directory.join("replaced-1");
+    fs::create_dir(&aside).unwrap();
+    fs::write(aside.join("group-state.bin"), b"of a member").unwrap();
+    let replacing = RestoreOptions { is_replacing: true, ..options };
+    let began = restored(&backup_of(7), &replacing).unwrap();
+    assert!(began.group.is_after(begun), "{} after {begun}", began.group);
+    assert_eq!(generations(&replacing).0, began.group);
+}
+
+#[test]
 fn backup_is_refused_with_any_byte_changed_cut_or_added() {
     let whole = backup_of(7);
     assert_eq!(check(&whole[..], &mut io::sink()).unwrap().cluster(), Some(ClusterId(7)));

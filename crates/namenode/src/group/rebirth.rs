@@ -82,7 +82,8 @@ impl From<NamenodeStartError> for RebirthError {
 }
 
 /// Makes the directory of a member that of a namenode alone, which begins the group anew.
-/// `accepts_forgotten` accepts a directory that a crash of its machine may have cut.
+/// `accepts_forgotten` accepts a directory that a crash of its machine may have cut. The generation
+/// that begins follows the directory's own and the one of the number `after`.
 ///
 /// # Errors
 /// [`RebirthError`]: take the directory of another member, or correct the cause and call again. The
@@ -91,6 +92,7 @@ impl From<NamenodeStartError> for RebirthError {
 pub fn recover_from_member(
     path: &Path,
     accepts_forgotten: bool,
+    after: u64,
 ) -> Result<RecoveredMember, RebirthError> {
     let no_member = || RebirthError::NoMember { directory: path.to_owned() };
     // Before it is opened, which locks it and removes unfinished files: it may be of another use.
@@ -122,7 +124,7 @@ pub fn recover_from_member(
     let entries = [kept, entries].concat();
     let unconfirmed = apply(&mut recovered, entries, hard.record.vote.committed);
     let unconfirmed = unconfirmed.map_err(|error| log_error(path, error))?;
-    let next = hard.generation.next(rand::random());
+    let next = hard.generation.next_after(after, rand::random());
     drop(recovered.journal);
     begin(&directory, next)?;
     Ok(RecoveredMember {
@@ -167,10 +169,7 @@ fn apply(
 
 /// Makes the directory that of a namenode alone of a later generation. The generation is there
 /// before the member is not, so that no namenode starts on it as one of the older generation.
-pub(crate) fn begin(
-    directory: &Directory,
-    generation: GroupGeneration,
-) -> Result<(), NamenodeStartError> {
+fn begin(directory: &Directory, generation: GroupGeneration) -> Result<(), NamenodeStartError> {
     origin::write(directory, generation)?;
     leave(directory)
 }

@@ -11,6 +11,7 @@ use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind, whole
 use sanderling_command::refused::shell_word;
 use sanderling_command::session::Session;
 use sanderling_command::units;
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_datanode::ObjectOptions;
 use sanderling_namenode::{
     ArchiveError, ArchiveOptions, NamenodeStartError, RebirthError, RecoverError, RecoverOptions,
@@ -146,6 +147,11 @@ pub struct GroupRecover {
     /// Set aside the catalog that the directory holds, in a directory `replaced-N` inside
     #[arg(long, requires = "archive")]
     replace: bool,
+    /// Begin a generation after the one of this number, which a restore or a recovery has printed
+    /// that is given up for this one. Refusals with `OtherGeneration` have it, too
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true,
+          value_parser = clap::value_parser!(u64).range(..=GroupGeneration::NUMBER_FOLLOWED_MAX))]
+    after: u64,
     /// Recover from a member whose machine has crashed although it did not run with --sync always:
     /// the changes that its disk did not have are missing
     #[arg(long, conflicts_with = "archive")]
@@ -157,7 +163,7 @@ pub struct GroupRecover {
 /// # Errors
 /// The archive or the directory is refused; what was there is as it was.
 pub(crate) async fn run(session: Session, args: Recover) -> Result<(), Failure> {
-    restore(&session, args, false).await
+    restore(&session, args, None).await
 }
 
 /// Begins a group anew, from its archive or from the directory of a member that survived.
@@ -169,22 +175,24 @@ pub async fn recover_group(session: &Session, args: GroupRecover) -> Result<(), 
     keep_private();
     match args.archive {
         Some(archive) => {
-            let GroupRecover { directory, cluster, generation, replace, .. } = args;
+            let GroupRecover { directory, cluster, generation, replace, after, .. } = args;
             let args = Recover { archive, directory, cluster, generation, replace };
-            restore(session, args, true).await
+            restore(session, args, Some(after)).await
         }
         None => from_member(session, &args).await,
     }
 }
 
-async fn restore(session: &Session, args: Recover, is_of_group: bool) -> Result<(), Failure> {
+/// Recovers an archive, that of a group after the generation of a number.
+async fn restore(session: &Session, args: Recover, after: Option<u64>) -> Result<(), Failure> {
     let archive = args.archive.open(false)?;
     let options = RecoverOptions {
         directory: args.directory.clone(),
         cluster: args.cluster,
         generation: args.generation,
         is_replacing: args.replace,
-        is_of_group,
+        is_of_group: after.is_some(),
+        after: after.unwrap_or_default(),
     };
     let recovered = tokio::select! {
         recovered = recover_from_archive(&archive, &options) => recovered,
@@ -239,8 +247,8 @@ fn print(session: &Session, args: &Recover, found: &RecoveredArchive) -> Result<
 }
 
 async fn from_member(session: &Session, args: &GroupRecover) -> Result<(), Failure> {
-    let (path, accepts) = (args.directory.clone(), args.accept_loss);
-    let recovered = spawn_blocking(move || recover_from_member(&path, accepts)).await;
+    let (path, accepts, after) = (args.directory.clone(), args.accept_loss, args.after);
+    let recovered = spawn_blocking(move || recover_from_member(&path, accepts, after)).await;
     let recovered = recovered
         .map_err(|error| Failure::caused(Exit::Failure, FailureKind::NotRecovered, error))?;
     let RecoveredMember { cluster, member, commands, unconfirmed, group } =

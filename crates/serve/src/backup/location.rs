@@ -8,22 +8,27 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use sanderling_command::failure::{Exit, Failure, FailureKind, whole};
+use sanderling_command::session::Session;
 use sanderling_datanode::ObjectOptions;
 use sanderling_transport::open_regular;
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::process::object_settings;
 
 /// Longest time for one operation on a bucket.
 const OPERATION_WITHIN: Duration = Duration::from_secs(60);
 
-/// Parts of an upload on the way at once: 5 MiB each.
+/// Parts of an upload on the way at once.
 const PARTS_MAX: usize = 4;
+
+/// Length of each part but the last: the least that S3 accepts.
+const PART_BYTES: usize = 5 << 20;
 
 /// A file, or an object in a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +117,63 @@ fn unusable(url: &str, to: BucketUse, error: &dyn fmt::Display) -> Failure {
 /// A backup that is being written. It has no name before it is published.
 pub(super) enum Writing {
     File { file: tokio::fs::File, partial: PartialFile, target: PathBuf },
-    Bucket { upload: Box<WriteMultipart>, url: String },
+    Bucket { upload: Box<PartUpload>, url: String },
+}
+
+/// An object that is sent in parts, and has no name before it is completed.
+pub(super) struct PartUpload {
+    upload: Box<dyn MultipartUpload>,
+    on_the_way: JoinSet<object_store::Result<()>>,
+    /// What does not fill a part yet.
+    rest: BytesMut,
+}
+
+impl PartUpload {
+    async fn put(&mut self, piece: Bytes) -> object_store::Result<()> {
+        self.rest.extend_from_slice(&piece);
+        while self.rest.len() >= PART_BYTES {
+            self.until_at_most(PARTS_MAX - 1).await?;
+            let part = self.rest.split_to(PART_BYTES).freeze();
+            self.send(part);
+        }
+        Ok(())
+    }
+
+    /// Sends the last part, and waits until all are stored. It may be given up at any moment.
+    async fn send_rest(&mut self) -> object_store::Result<()> {
+        let rest = self.rest.split().freeze();
+        if !rest.is_empty() {
+            self.send(rest);
+        }
+        self.until_at_most(0).await
+    }
+
+    fn send(&mut self, part: Bytes) {
+        self.on_the_way.spawn(self.upload.put_part(part.into()));
+    }
+
+    /// Waits until so many parts are on the way.
+    async fn until_at_most(&mut self, count: usize) -> object_store::Result<()> {
+        while self.on_the_way.len() > count {
+            match self.on_the_way.join_next().await {
+                Some(sent) => sent??,
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the object its name.
+    async fn publish(&mut self) -> object_store::Result<()> {
+        self.upload.complete().await.map(drop)
+    }
+
+    /// Removes what was sent.
+    async fn give_up(mut self) {
+        self.on_the_way.shutdown().await;
+        // The store may have removed it.
+        let _ = self.upload.abort().await;
+    }
 }
 
 /// A file that has part of a backup. It goes with this, unless it has another name by then: the
@@ -161,7 +222,8 @@ impl Place {
                 let (store, path) = open(url, BucketUse::Write)?;
                 let upload = store.put_multipart(&path).await;
                 let upload = upload.map_err(|error| unusable(url, BucketUse::Write, &error))?;
-                let upload = Box::new(WriteMultipart::new(upload));
+                let (on_the_way, rest) = (JoinSet::new(), BytesMut::new());
+                let upload = Box::new(PartUpload { upload, on_the_way, rest });
                 Ok(Writing::Bucket { upload, url: url.clone() })
             }
         }
@@ -228,16 +290,15 @@ impl Writing {
                 file.write_all(&piece).await.map_err(|error| Failure::file(&partial.path, error))
             }
             Self::Bucket { upload, url } => {
-                let room = upload.wait_for_capacity(PARTS_MAX).await;
-                room.map_err(|error| unusable(url, BucketUse::Write, &error))?;
-                upload.put(piece);
-                Ok(())
+                let written = upload.put(piece).await;
+                written.map_err(|error| unusable(url, BucketUse::Write, &error))
             }
         }
     }
 
-    /// Gives it its name, once all of it is stored for good.
-    pub(super) async fn publish(self) -> Result<(), Failure> {
+    /// Gives it its name, once all of it is stored for good. If the session is to end before that,
+    /// what was sent is removed.
+    pub(super) async fn publish(self, session: &Session) -> Result<(), Failure> {
         match self {
             Self::File { mut file, partial, target } => {
                 use tokio::io::AsyncWriteExt;
@@ -252,9 +313,24 @@ impl Writing {
                 let synced = std::fs::File::open(parent).and_then(|file| file.sync_all());
                 synced.map_err(|error| Failure::file(parent, error))
             }
-            Self::Bucket { upload, url } => {
-                let done = upload.finish().await.map(drop);
-                done.map_err(|error| unusable(&url, BucketUse::Write, &error))
+            Self::Bucket { mut upload, url } => {
+                let sent = tokio::select! {
+                    sent = upload.send_rest() => Some(sent),
+                    () = session.ended.cancelled() => None,
+                };
+                let done = match sent {
+                    Some(Ok(())) => upload.publish().await,
+                    Some(failed) => failed,
+                    None => {
+                        upload.give_up().await;
+                        return Err(Failure::silent(Exit::Interrupted));
+                    }
+                };
+                if let Err(error) = done {
+                    upload.give_up().await;
+                    return Err(unusable(&url, BucketUse::Write, &error));
+                }
+                Ok(())
             }
         }
     }
@@ -263,7 +339,7 @@ impl Writing {
     pub(super) async fn give_up(self) {
         match self {
             Self::File { .. } => {}
-            Self::Bucket { upload, .. } => drop(upload.abort().await),
+            Self::Bucket { upload, .. } => upload.give_up().await,
         }
     }
 }

@@ -35,3 +35,39 @@ fn member_relies_on_what_it_has_for_six_elections_after_a_leader_has_reached_it(
     test.pass(2000);
     assert_eq!(test.fresh(), [0_u64; 0]);
 }
+
+/// A member whose writes take longer than the time after which it looks for another leader: each
+/// message comes after such a pause.
+#[test]
+fn member_whose_writes_take_long_relies_on_the_entries_of_its_leader() {
+    let mut test = TestGroup::new(3);
+    test.pass(2000);
+    test.propose(b"one");
+    test.pass(100);
+    let leader = test.leader();
+    let slow = test.members.keys().copied().find(|id| *id != leader).unwrap();
+    let (term, place) = (test.lead().term(), test.applied[&slow].last().unwrap().place);
+    let append = |test: &mut TestGroup, time: Instant| {
+        let mut envelope = heartbeat(leader.0, slow.0, term, 0);
+        envelope.time = Some(time);
+        envelope.body = Body::Append { before: place, committed: place.index, entries: Vec::new() };
+        let member = test.members.get_mut(&slow).unwrap();
+        member.receive(test.now, envelope).unwrap();
+        let fresh_until = member.fresh_until();
+        test.outputs(slow);
+        fresh_until
+    };
+    for _ in 0..12 {
+        test.now = test.now + Millis(500);
+        let now = test.now;
+        let time = test.lead().time(now);
+        let fresh_until = append(&mut test, time);
+        assert!(now + Millis(4000) < fresh_until, "{now:?} {fresh_until:?}");
+    }
+    // What was sent before a member was cut off shows nothing of what was agreed meanwhile.
+    let now = test.now;
+    let time = test.lead().time(now);
+    test.now = now + Millis(9000);
+    let fresh_until = append(&mut test, time);
+    assert!(fresh_until < test.now, "{fresh_until:?}");
+}
