@@ -136,6 +136,10 @@ task-chaos: ## Kills what a task and its checkpoints need 1000 times and restore
 bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
 	@python3 bench/compare.py $(ARGS)
 
+.PHONY: bench-shares
+bench-shares: build ## Shows what the processes of rows spend their time on; needs perf; ARGS="--rows 2,3".
+	@python3 bench/shares.py $(ARGS)
+
 .PHONY: bench-tls
 bench-tls: build ## Measures what TLS and tokens cost; ARGS="--nginx /usr/sbin/nginx" beside nginx.
 	@python3 bench/tls.py $(ARGS)
