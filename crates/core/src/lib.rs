@@ -8,7 +8,7 @@ pub mod access;
 pub mod archive;
 pub mod background;
 pub mod block_table;
-pub mod calls;
+pub mod call_outcome;
 pub mod catalog;
 pub mod checkpoint;
 pub mod client;

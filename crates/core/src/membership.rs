@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanderling_protocol::node::{Availability, Load};
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
-use crate::calls::CallOutcome;
+use crate::call_outcome::CallOutcome;
 
 /// Time of one probe in milliseconds, short against the silence after which a node is dead. Twice
 /// the pause between probes (250 ms), and a twelfth of that silence (6 s): nine can follow

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sanderling_core::calls::CallOutcome;
+use sanderling_core::call_outcome::CallOutcome;
 use sanderling_core::datanode::{PushOutcome, push_failed};
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, Header, Op, Refusal};

@@ -33,8 +33,8 @@ mod server;
 mod service;
 mod snapshot;
 mod state;
-mod work;
 mod writer;
+mod writer_queue;
 
 pub use archive::{
     ArchiveDamage, ArchiveError, ArchiveOptions, RecoverError, RecoverOptions, RecoveredArchive,

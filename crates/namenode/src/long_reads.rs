@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::caller::Tenant;
 use crate::error::NamenodeFailure;
 use crate::state::NamenodeState;
-use crate::work::Unqueued;
+use crate::writer_queue::Unqueued;
 
 /// Frames of reads, and the thread that answers them.
 #[derive(Debug)]

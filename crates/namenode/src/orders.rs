@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::Mechanism;
-use sanderling_core::calls::CallOutcome;
+use sanderling_core::call_outcome::CallOutcome;
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::membership::{PROBE_WITHIN, Probe};
 use sanderling_core::namenode::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::state::NamenodeState;
-use crate::work::{OwnWork, WorkQueue};
 use crate::writer::Effect;
+use crate::writer_queue::{OwnWork, WorkQueue};
 
 /// The task of a queue without orders for this long ends. It is started again with the next order,
 /// which costs microseconds; of a thousand nodes only those with orders keep one. Chosen, not

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::group::{GroupInput, boot_time};
-use crate::work::WorkQueue;
+use crate::writer_queue::WorkQueue;
 
 /// The name of what is posted over HTTP among the sources.
 pub(crate) const POSTED: &str = "webhook";

@@ -19,8 +19,8 @@ use crate::group::{Admission, GroupInput, ServingState};
 use crate::long_reads::LongReads;
 use crate::metrics::CountedRequest;
 use crate::state::NamenodeState;
-use crate::work::{Unqueued, WaitingFrame, WorkQueue};
 use crate::writer::CatalogWriter;
+use crate::writer_queue::{Unqueued, WaitingFrame, WorkQueue};
 
 /// Pause before a read comes again that found too many others waiting for the quorum. Within twice
 /// the shortest time of an election (400 ms) a leader has an answer of its quorum or leads no more.

@@ -34,8 +34,8 @@ use crate::recovery::Recovered;
 use crate::requests::Requests;
 use crate::service::MetaService;
 use crate::state::NamenodeState;
-use crate::work::WorkQueue;
 use crate::writer::{CatalogWriter, Effect, SnapshotUnderWay, Snapshots};
+use crate::writer_queue::WorkQueue;
 pub(crate) use group_start::MemberStart;
 
 /// Orders and probes that wait to be given to their datanode's queue. A round has 2,048 commands,

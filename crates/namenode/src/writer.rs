@@ -30,7 +30,7 @@ use crate::group::{EndedAs, GroupSeat, GroupSetup, ServingState};
 use crate::journal::{AppendError, Journal};
 use crate::server::MemberStart;
 use crate::state::NamenodeState;
-use crate::work::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
+use crate::writer_queue::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
 use events::log;
 pub(crate) use snapshots::{SnapshotUnderWay, Snapshots};
 

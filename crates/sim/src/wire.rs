@@ -3,7 +3,7 @@
 use std::fmt;
 
 use sanderling_core::block_table::{StoreRequest, WriteRequest};
-use sanderling_core::calls::CallOutcome;
+use sanderling_core::call_outcome::CallOutcome;
 use sanderling_protocol::{BlockId, Epoch, NodeId, Order, OrderReply, Refusal, Reply, Request};
 
 use crate::content::Content;

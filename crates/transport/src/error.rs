@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use sanderling_core::calls::CallOutcome;
+use sanderling_core::call_outcome::CallOutcome;
 use sanderling_protocol::frame::FrameError;
 use sanderling_protocol::message::{Reply, Role};
 use sanderling_protocol::ports::NAMENODE_PORT;

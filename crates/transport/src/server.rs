@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body_sink::BodySink;
 use crate::buffers::Buffers;
+use crate::connection_limit::{ConnectionLimit, PendingAdmission};
 use crate::descriptors::DescriptorShares;
 use crate::listen::pause_accepting;
 use crate::memory::Memory;
-use crate::room::{ConnectionLimit, PendingAdmission};
 use crate::security::Admitted;
 use crate::session::{greeted, refuse_connection};
 use crate::stream::{Stream, prepare};

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::busy_poll::BusyPoll;
 use crate::connection_slots::{Place, Places};
 use crate::gather::{Gather, KeptForPeer, length, memory_beside};
-use crate::held::HeldAnswers;
+use crate::held_answers::HeldAnswers;
 use crate::memory::{Memory, Reserved};
 use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
-use crate::calls::CallOutcome;
+use crate::call_outcome::CallOutcome;
 
 /// Time of one push to its target in milliseconds, by default: 1 MiB at 4 Mbit/s. A target that
 /// hangs may hold the places of all pushes for this long once, out of a notice of half a minute.

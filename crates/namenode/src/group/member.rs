@@ -31,7 +31,7 @@ use super::wire::GroupFrame;
 use super::{GroupInput, boot_time};
 use crate::directory::{Directory, FileKind};
 use crate::options::Sync;
-use crate::work::WorkQueue;
+use crate::writer_queue::WorkQueue;
 
 /// Bytes of the log on disk from which on its oldest part is removed: twice what is kept in memory
 /// for members that lag.

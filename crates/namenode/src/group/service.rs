@@ -21,8 +21,8 @@ use super::{GroupInput, ServingState};
 use crate::own_notices::{OPERATOR, OwnNotices, POSTED};
 use crate::requests::stopping;
 use crate::state::NamenodeState;
-use crate::work::WorkQueue;
 use crate::writer::CatalogWriter;
+use crate::writer_queue::WorkQueue;
 
 /// Time in which a change of the members or of the leader is done or refused. A change needs two
 /// rounds of agreement, milliseconds. If the leader dies meanwhile, an election, 0.4 to 0.8 s and
