@@ -21,10 +21,13 @@
 //! - **A stored block is sealed**: no writer ever goes on in a copy.
 //! - **A damaged block is not served**, nor pushed, and takes no writes: its readers look it up
 //!   again. It stays until the namenode has it dropped, or a good copy is stored over it.
+//! - **An ended block has the bytes that count**, as soon as its end is looked up at the namenode
+//!   (`ends`): it takes no more writes, and gives back what was never published.
 
 mod damage;
+mod ends;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_PAGE_MAX};
@@ -162,6 +165,9 @@ struct PendingWrite {
 #[derive(Debug, Clone)]
 pub struct BlockTable<B> {
     blocks: BTreeMap<BlockId, BlockEntry<B>>,
+    /// Blocks that began here with a write, and of which this node has no final length that counts.
+    /// Some of them may be gone.
+    unended: BTreeSet<BlockId>,
     bytes: u64,
     tombstones: Tombstones,
     is_fenced: bool,
@@ -172,6 +178,7 @@ impl<B> Default for BlockTable<B> {
     fn default() -> Self {
         Self {
             blocks: BTreeMap::new(),
+            unended: BTreeSet::new(),
             bytes: 0,
             tombstones: Tombstones::default(),
             is_fenced: false,
@@ -274,6 +281,7 @@ impl<B: Clone> BlockTable<B> {
             return Err(Refusal::NotAtEnd { block, length: 0, offset });
         }
         self.blocks.insert(block, BlockEntry::empty(write.epoch, write.tier, BlockStage::Open));
+        self.unended.insert(block);
         Ok(self.ticket(block, end))
     }
 
@@ -514,6 +522,7 @@ impl<B: Clone> BlockTable<B> {
             return None;
         }
         self.tombstones.insert(block, last);
+        self.unended.remove(&block);
         debug_assert!(self.tombstones.contains(block), "a late write of it would begin it anew");
         let held = self.blocks.remove(&block)?;
         self.bytes -= u64::from(held.length);

@@ -7,6 +7,7 @@
 //! is never compared with the namenode's.
 
 pub mod agent;
+pub mod block_ends;
 pub mod body_room;
 pub mod contact;
 pub mod damages;
@@ -14,6 +15,7 @@ pub mod drain_throttle;
 pub mod egress;
 pub mod known_log;
 pub mod member;
+pub mod own_blocks;
 pub mod push_rate;
 pub mod push_targets;
 pub mod registration;
@@ -22,6 +24,7 @@ pub mod report;
 pub mod store_reports;
 
 pub use agent::{Act, Agent, SourceReading};
+pub use block_ends::{BlockEndStep, BlockEnds, LOOK_UP_BYTES};
 pub use body_room::BodyRoom;
 pub use contact::{ContactChange, NamenodeContact, RefusedRegistrations};
 pub use damages::{DamageReport, Damages};
@@ -33,6 +36,7 @@ pub use member::{
     Registration,
 };
 pub use member::{RegistrationOutcome, StartLimit};
+pub use own_blocks::{BlockAccess, OwnBlocks};
 pub use push_rate::PushRate;
 pub use push_targets::{PUSH_WITHIN, PushOutcome, PushTargets, push_failed};
 pub use registration::{RegistrationState, RequestStamp};

@@ -1,15 +1,15 @@
 //! Admission of TCP connections, and what their tokens allow.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_core::access::{Claims, Rights, TokenRole};
+use sanderling_core::datanode::{BlockAccess, OwnBlocks};
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body, encode_body};
-use sanderling_protocol::limits::RANGES_MAX;
-use sanderling_protocol::message::{Hello, HelloReply, Role};
+use sanderling_protocol::limits::{BLOCK_BYTES_MAX, RANGES_MAX};
+use sanderling_protocol::message::{BlockCount, Hello, HelloReply, Role};
 use sanderling_protocol::{
     BlockId, Header, Millis, Op, OrderReply, Path, Refusal, Reply, Request, version,
 };
@@ -19,10 +19,6 @@ use sanderling_transport::{Admitted, BodySink, CallError, Handled, Pass, Respons
 use crate::connection_share::ConnectionShare;
 use crate::membership::Membership;
 use crate::service::BlockService;
-
-/// Blocks that one connection is remembered to be allowed: half a megabyte of memory, and 16 GiB of
-/// full blocks. Beyond it they are checked with the namenode again.
-const REMEMBERED_MAX: usize = 16_384;
 
 /// When a caller may come again whose blocks were not looked up. Chosen, not measured.
 const LOOK_UP_AGAIN: Millis = Millis(100);
@@ -44,7 +40,7 @@ struct AdmittedCaller {
     pass: Pass,
     /// Blocks that were found to be in its subtree, where that is not everything. What is renamed
     /// out of it stays accessible until the connection ends.
-    own: Mutex<BTreeSet<BlockId>>,
+    own: Mutex<OwnBlocks>,
 }
 
 impl Service for Admission {
@@ -138,8 +134,16 @@ impl Service for Admission {
 /// What may be done with a frame.
 enum Allowed {
     All,
-    /// It depends on whether these blocks are in that subtree.
-    If(Path, Vec<BlockId>),
+    /// It depends on what the namenode counts for its blocks.
+    If(OwnerLookUp),
+}
+
+/// Blocks of a frame that are to be looked up before it is served.
+struct OwnerLookUp {
+    /// The caller's.
+    subtree: Path,
+    blocks: Vec<BlockId>,
+    access: BlockAccess,
 }
 
 impl Admission {
@@ -159,7 +163,7 @@ impl Admission {
         };
         match caller.check(&header, &body) {
             Ok(Allowed::All) => self.service.serve(header, body, &self.share),
-            Ok(Allowed::If(subtree, blocks)) => self.check_and_serve(header, body, subtree, blocks),
+            Ok(Allowed::If(lookup)) => self.check_and_serve(header, body, lookup),
             Err(refusal) => Handled::Now(self.service.refused(&header, &refusal)),
         }
     }
@@ -169,12 +173,11 @@ impl Admission {
         self: &Arc<Self>,
         header: Header,
         body: Bytes,
-        subtree: Path,
-        blocks: Vec<BlockId>,
+        lookup: OwnerLookUp,
     ) -> Handled {
         let admission = Arc::clone(self);
         Handled::Later(Box::pin(async move {
-            if let Err(refusal) = admission.check_blocks(subtree, blocks).await {
+            if let Err(refusal) = admission.check_blocks(lookup).await {
                 return admission.service.refused(&header, &refusal);
             }
             match admission.service.serve(header, body, &admission.share) {
@@ -184,17 +187,14 @@ impl Admission {
         }))
     }
 
-    /// Looks up which blocks are in the caller's subtree. The look-ups of one tenant leave room to
-    /// those of others, and each has its place for no longer than the namenode works on it.
-    async fn check_blocks(
-        self: &Arc<Self>,
-        subtree: Path,
-        blocks: Vec<BlockId>,
-    ) -> Result<(), Refusal> {
+    /// Looks up which blocks are in the caller's subtree, and what counts for them. The look-ups of
+    /// one tenant leave room to those of others, and each has its place for no longer than the
+    /// namenode works on it.
+    async fn check_blocks(self: &Arc<Self>, lookup: OwnerLookUp) -> Result<(), Refusal> {
         let admission = Arc::clone(self);
         let looking = self.service.owner_lookups().begin(&self.share.owners, 1, move |place| {
             tokio::spawn(carried(async move {
-                let looked = admission.look_up_blocks(subtree, blocks).await;
+                let looked = admission.look_up_blocks(lookup).await;
                 drop(place);
                 looked
             }))
@@ -206,34 +206,47 @@ impl Admission {
     }
 
     /// Requests from the namenode which blocks are in the caller's subtree, and remembers these.
-    async fn look_up_blocks(&self, subtree: Path, mut blocks: Vec<BlockId>) -> Result<(), Refusal> {
+    async fn look_up_blocks(&self, lookup: OwnerLookUp) -> Result<(), Refusal> {
         let caller = self.caller.as_ref().expect("only a caller's blocks are checked");
+        let OwnerLookUp { subtree, mut blocks, access } = lookup;
         // Those that another frame has found meanwhile are not looked up again.
-        caller.retain_unknown(&mut blocks);
+        caller.own.lock().retain_unknown(access, &mut blocks);
         if blocks.is_empty() {
             return Ok(());
         }
-        let request = Request::Within { subtree, blocks: blocks.clone() };
-        let namenode = self.membership().namenode();
-        let answers = match namenode.look_up(request).await {
-            Ok(Reply::Within(answers)) if answers.len() == blocks.len() => answers,
-            Ok(reply) => return Err(unknown(&namenode.bad_reply(reply))),
-            Err(error) => return Err(unknown(&error)),
-        };
-        let mut own = caller.own.lock();
-        if own.len() + blocks.len() > REMEMBERED_MAX {
-            own.clear();
-        }
-        let pairs = || blocks.iter().zip(&answers);
-        own.extend(pairs().filter(|(_, is_own)| **is_own).map(|(block, _)| *block));
-        drop(own);
-        match pairs().find(|(_, is_own)| !**is_own) {
-            None => Ok(()),
-            Some((block, _)) => {
-                Err(caller.pass.claims()?.forbidden(&format!("may not touch block {block}")))
+        let counts = self.counts(subtree, &blocks).await?;
+        let pairs = || blocks.iter().copied().zip(counts.iter().copied());
+        caller.own.lock().found(pairs());
+        for (block, count) in pairs() {
+            if !count.is_own() {
+                let claims = caller.pass.claims()?;
+                return Err(claims.forbidden(&format!("may not touch block {block}")));
             }
+            access.check(block, count, self.service.store().table().length(block))?;
+        }
+        Ok(())
+    }
+
+    /// Requests from the namenode what counts for blocks here, as far as they are in a subtree.
+    async fn counts(&self, subtree: Path, blocks: &[BlockId]) -> Result<Vec<BlockCount>, Refusal> {
+        let membership = self.membership();
+        let (node, namenode) = (membership.id(), membership.namenode());
+        let request = Request::CountedBlocks { node, subtree, blocks: blocks.to_vec() };
+        match namenode.look_up(request).await {
+            Ok(Reply::CountedBlocks(counts)) if counts.len() == blocks.len() => Ok(counts),
+            Ok(Reply::Within(answers)) if answers.len() == blocks.len() => {
+                Ok(answers.into_iter().map(uncounted).collect())
+            }
+            Ok(reply) => Err(unknown(&namenode.bad_reply(reply))),
+            Err(error) => Err(unknown(&error)),
         }
     }
+}
+
+/// Returns what a block may hold by the answer of a namenode of the previous release, which does
+/// not return what it counts: as much as any block.
+const fn uncounted(is_own: bool) -> BlockCount {
+    if is_own { BlockCount::Open { bytes_max: BLOCK_BYTES_MAX } } else { BlockCount::Foreign }
 }
 
 /// Translates an answer for an older version: what is refused to it may be in the status, in
@@ -326,24 +339,19 @@ impl AdmittedCaller {
         if claims.is_everywhere() {
             return Ok(Allowed::All);
         }
-        let mut unknown = match header.op {
-            Op::Read | Op::Write => vec![header.block],
-            Op::ReadMany => ranges(body)?,
+        let (mut blocks, access) = match header.op {
+            Op::Read => (vec![header.block], BlockAccess::Read),
+            Op::Write => (vec![header.block], BlockAccess::write(header.offset, header.body_bytes)),
+            Op::ReadMany => (ranges(body)?, BlockAccess::Read),
             _ => return Ok(Allowed::All),
         };
-        self.retain_unknown(&mut unknown);
-        if unknown.is_empty() {
+        self.own.lock().retain_unknown(access, &mut blocks);
+        if blocks.is_empty() {
             return Ok(Allowed::All);
         }
-        unknown.sort_unstable();
-        unknown.dedup();
-        Ok(Allowed::If(claims.subtree.clone(), unknown))
-    }
-
-    /// Keeps those blocks that were not found to be in its subtree.
-    fn retain_unknown(&self, blocks: &mut Vec<BlockId>) {
-        let own = self.own.lock();
-        blocks.retain(|block| !own.contains(block));
+        blocks.sort_unstable();
+        blocks.dedup();
+        Ok(Allowed::If(OwnerLookUp { subtree: claims.subtree.clone(), blocks, access }))
     }
 }
 

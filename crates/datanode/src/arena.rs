@@ -258,6 +258,24 @@ impl Extent {
         *self.published.get_mut() = bytes;
     }
 
+    /// Gives back the units behind the first `bytes` bytes, which were published. No reader has
+    /// them, because the extent has one owner. Nothing is written behind these bytes any more.
+    ///
+    /// # Panics
+    /// When there are no such bytes: the caller's bookkeeping is wrong.
+    pub(crate) fn shrink(&mut self, bytes: u32) {
+        let UnitExtent { start, units } = self.extent;
+        let kept = bytes.div_ceil(UNIT_BYTES);
+        assert!(kept > 0 && bytes <= *self.published.get_mut(), "an extent keeps what it has");
+        self.extent.units = kept;
+        *self.claimed.get_mut() = kept * UNIT_BYTES;
+        *self.published.get_mut() = bytes;
+        if units > kept {
+            let behind = UnitExtent { start: start + kept, units: units - kept };
+            self.arena.allocator.lock().give_back(behind);
+        }
+    }
+
     /// Returns published bytes.
     ///
     /// # Panics
@@ -349,6 +367,21 @@ mod tests {
         drop(extents);
         assert_eq!(arena.used_bytes(), 0);
         assert_eq!(arena.free_extents(), 1);
+    }
+
+    #[test]
+    fn units_behind_the_bytes_that_are_kept_are_free_at_once() {
+        let arena = arena(4);
+        let mut extent = arena.take(4 * UNIT_BYTES, None).unwrap().remove(0);
+        assert!(append(&extent, 0, &[7; 3 * UNIT_BYTES as usize]));
+        extent.shrink(UNIT_BYTES + 1);
+        assert_eq!(arena.used_bytes(), 2 * u64::from(UNIT_BYTES));
+        assert_eq!(extent.slice(0, UNIT_BYTES + 1), [7; UNIT_BYTES as usize + 1]);
+        assert!(!append(&extent, UNIT_BYTES + 1, b"x"), "it is written no further");
+        let behind = arena.take(2 * UNIT_BYTES, Some(&extent)).unwrap().remove(0);
+        assert_eq!(behind.address(), extent.address() + extent.capacity() as usize);
+        drop((extent, behind));
+        assert_eq!((arena.used_bytes(), arena.free_extents()), (0, 1));
     }
 
     #[test]

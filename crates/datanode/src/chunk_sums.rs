@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use sanderling_protocol::checksum::{Running, combine};
+use sanderling_protocol::checksum::{Running, combine, crc32c};
 
 /// Bytes of a chunk: the least whose checksum is kept. The size of random reads, so that these are
 /// answered with a checksum that is kept; at four bytes each, a thousandth of the block.
@@ -93,6 +93,20 @@ impl ChunkSums {
         Self { ends, length }
     }
 
+    /// Returns the sums of the first `length` bytes. `begun`: those of them that are behind the
+    /// last whole chunk.
+    pub(crate) fn cut(&self, length: u32, begun: &[u8]) -> Self {
+        let whole = (length / CHUNK_BYTES) as usize;
+        assert!(length <= self.length, "sums of bytes that are not there");
+        assert_eq!(begun.len() as u32, length % CHUNK_BYTES, "all bytes of the chunk that is cut");
+        let mut ends = self.ends[..whole].to_vec();
+        if !begun.is_empty() {
+            let before = ends.last().copied().unwrap_or(0);
+            ends.push(combine(before, crc32c(begun), begun.len() as u64));
+        }
+        Self { ends, length }
+    }
+
     /// Returns the chunks that a range touches, as a range.
     pub(crate) fn around(&self, start: u32, end: u32) -> (u32, u32) {
         let last = end.next_multiple_of(CHUNK_BYTES).min(self.length);
@@ -151,8 +165,6 @@ pub(crate) fn sums_of(offset: u64, bytes: &[u8]) -> BodySums {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::checksum::crc32c;
-
     use super::*;
 
     fn bytes() -> Vec<u8> {
@@ -187,6 +199,17 @@ mod tests {
             }
         }
         assert_eq!(whole.whole(), crc32c(&bytes));
+    }
+
+    #[test]
+    fn first_bytes_have_the_sums_that_they_would_have_alone() {
+        let bytes = bytes();
+        let whole = written(&bytes, &[40_000]);
+        for length in [1, 4095, 4096, 4097, 8192, 39_999, 40_000] {
+            let begun = &bytes[length / 4096 * 4096..length];
+            let alone = written(&bytes[..length], &[40_000]);
+            assert_eq!(whole.cut(length as u32, begun), alone, "{length}");
+        }
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::order::Damage;
 
 use crate::arena::{Arena, Extent};
-use crate::chunk_sums::{BodySums, ChunkSums};
+use crate::chunk_sums::{BodySums, CHUNK_BYTES, ChunkSums};
 use crate::received::{BlockBody, Received};
 use crate::tier::{ReadError, TierBytes, computed};
 
@@ -132,6 +133,54 @@ impl DramBytes {
             sums: self.sums.with(sums),
             verified: self.verified_before(),
         }
+    }
+
+    /// Gives back the memory behind the first `length` bytes, of which there is one at least.
+    /// Returns whether it did: not while a reader has it, and not if the last bytes that stay are
+    /// damaged. The block is as it was before then.
+    pub(crate) fn truncate(&mut self, length: u32) -> bool {
+        if length == 0 || length >= self.length {
+            return false;
+        }
+        // The sum of the chunk that is cut is computed anew, so its bytes must be those that were
+        // written.
+        let (from, to) = self.sums.around(length - 1, length);
+        let mut chunk = self.copied(from, to - from);
+        if self.sums.checksum(from, to) != Some(crc32c(&chunk)) {
+            return false;
+        }
+        let mut left = length;
+        let holds_last = |piece: &ExtentSlice| {
+            let is_last = left <= piece.bytes;
+            left -= if is_last { 0 } else { piece.bytes };
+            is_last
+        };
+        let last = self.pieces.iter().position(holds_last).expect("the block is longer");
+        let piece = &mut self.pieces[last];
+        let Some(extent) = Arc::get_mut(&mut piece.extent) else { return false };
+        extent.shrink(piece.from + left);
+        piece.bytes = left;
+        self.pieces.truncate(last + 1);
+        chunk.truncate((length % CHUNK_BYTES) as usize);
+        self.sums = self.sums.cut(length, &chunk);
+        self.length = length;
+        true
+    }
+
+    /// Returns a copy of a range.
+    fn copied(&self, offset: u32, bytes: u32) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(bytes as usize);
+        let (mut skip, mut left) = (offset, bytes);
+        for piece in &self.pieces {
+            let skipped = skip.min(piece.bytes);
+            let taken = left.min(piece.bytes - skipped);
+            if taken > 0 {
+                copy.extend_from_slice(piece.extent.slice(piece.from + skipped, taken));
+            }
+            skip -= skipped;
+            left -= taken;
+        }
+        copy
     }
 
     /// Returns when all bytes were verified, once more of them were, where they are.
@@ -358,6 +407,36 @@ mod tests {
         drop(append(&block, b"refused by a fence").unwrap());
         let block = append(&block, b"def").unwrap();
         assert_eq!(all(&block), b"abcdef");
+    }
+
+    #[test]
+    fn memory_behind_the_bytes_that_stay_is_free_at_once_unless_a_reader_has_it() {
+        let arena = Arc::new(Arena::new(1 << 20).unwrap());
+        let bytes: Vec<u8> = (0..60_000_u32).map(|index| (index * 31 % 251) as u8).collect();
+        for length in [1_usize, 4095, 4096, 4097, 20_000, 59_999] {
+            let first = append(&DramBytes::new(&arena), &bytes[..10_000]).unwrap();
+            let mut block = append(&first, &bytes[10_000..]).unwrap();
+            assert!(length >= 10_000 || !truncate(&mut block, length), "an older value shares it");
+            drop(first);
+            let borrowed = block.borrow(59_000, 1000);
+            assert!(!truncate(&mut block, length), "a reader has it");
+            drop(borrowed);
+            for refused in [0, 60_000, 60_001] {
+                assert!(!truncate(&mut block, refused), "{refused}");
+            }
+            assert_eq!(all(&block), bytes);
+            assert!(truncate(&mut block, length), "{length}");
+            assert_eq!(arena.used_bytes(), (length as u64).next_multiple_of(4096));
+            assert_eq!(all(&block), bytes[..length], "{length}");
+            assert_eq!(block.verify(), Ok(()));
+            assert_eq!(block.sums, ChunkSums::default().with(&sums_of(0, &bytes[..length])));
+            drop(block);
+            assert_eq!(arena.used_bytes(), 0);
+        }
+    }
+
+    fn truncate(block: &mut Arc<DramBytes>, length: usize) -> bool {
+        Arc::get_mut(block).is_some_and(|block| block.truncate(length as u32))
     }
 
     #[test]

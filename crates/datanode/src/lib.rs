@@ -10,6 +10,7 @@ mod admission;
 mod agent;
 mod allocator;
 mod arena;
+mod block_ends;
 mod blocking;
 mod budget;
 mod capacity;

@@ -24,6 +24,7 @@ use crate::admission::Admission;
 use crate::agent::watch;
 use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
+use crate::block_ends::look_up_ends;
 use crate::budget::Budget;
 use crate::control::Control;
 use crate::damage_report::report_damage;
@@ -166,6 +167,8 @@ impl DatanodeServer {
         }
         let (membership, store) = (Arc::clone(&node.membership), Arc::clone(&node.store));
         tasks.push(control.spawn(report_damage(membership, store, stop.clone())));
+        let (membership, store) = (Arc::clone(&node.membership), Arc::clone(&node.store));
+        tasks.push(control.spawn(look_up_ends(membership, store, stop.clone())));
         if let Some(rate) = node.options.scrub_bytes_per_second {
             tasks.push(tokio::spawn(Arc::clone(&node.scrub).run(rate, stop.clone())));
         }

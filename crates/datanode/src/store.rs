@@ -1,6 +1,7 @@
 //! The blocks of the node: the table of `core` over the bytes of the tiers.
 
 pub(crate) mod damaged;
+mod ends;
 mod objects;
 
 use std::sync::Arc;
@@ -11,9 +12,11 @@ use sanderling_core::block_table::{
     BlockTable, PushAdmission, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest,
     WriteTicket,
 };
+use sanderling_core::datanode::LOOK_UP_BYTES;
 use sanderling_protocol::node::Load;
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
+use tokio::sync::Notify;
 
 use crate::budget;
 use crate::damage::DamageLog;
@@ -51,6 +54,8 @@ pub(crate) struct BlockStore {
     write_queue: Arc<WriteQueue>,
     traffic: TrafficTotals,
     damages: DamageLog,
+    /// Clients have written as much as makes another look-up of the ends of blocks due.
+    much_written: Notify,
     /// A task looks at the files of all blocks.
     is_probing: AtomicBool,
     index_bytes_max: u64,
@@ -64,6 +69,7 @@ impl BlockStore {
             write_queue: Arc::default(),
             traffic: TrafficTotals::default(),
             damages: DamageLog::default(),
+            much_written: Notify::new(),
             is_probing: AtomicBool::new(false),
             index_bytes_max,
         }
@@ -349,7 +355,11 @@ impl BlockStore {
             self.write_queue.ended(request.block);
         }
         let length = concluded?;
-        self.traffic.written_bytes.fetch_add(request.bytes.into(), Ordering::Relaxed);
+        let bytes = u64::from(request.bytes);
+        let before = self.traffic.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before / LOOK_UP_BYTES != (before + bytes) / LOOK_UP_BYTES {
+            self.much_written.notify_one();
+        }
         Ok(length)
     }
 

@@ -60,6 +60,15 @@ impl BlockBytes {
         }
     }
 
+    /// Gives back the memory behind the first `length` bytes. Returns whether it did: not while a
+    /// reader has the block, and not of one that is in no memory.
+    pub(crate) fn truncate(&mut self, length: u32) -> bool {
+        match self {
+            Self::Dram(held) => Arc::get_mut(held).is_some_and(|held| held.truncate(length)),
+            Self::Disk(_) | Self::Object(_) | Self::Fetched(_) => false,
+        }
+    }
+
     /// Fetches the bytes for a caller if they are in the object tier.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod data;
 mod disk;
 mod durable;
 mod encryption;
+mod ends;
 mod harness;
 mod membership;
 mod object;

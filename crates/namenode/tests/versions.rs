@@ -176,15 +176,18 @@ async fn requests_to_a_namenode_of_the_release_before_are_in_words_that_it_knows
     let client = sanderling_protocol::message::ClientId { number: 1, key: Nonce(7) };
     let change = sanderling_protocol::message::Change::new(support::directory("/made"));
     let once = sanderling_protocol::message::Once { client, sequence: 1, settled_below: 1, change };
-    let requests =
-        vec![beat, report, Request::Once(Box::new(once)), Request::Room, support::stat("/made")];
-    let [beat, report, made, room, stat] = fixture.all(requests).await.try_into().unwrap();
+    let (subtree, blocks) = (support::path("/"), vec![sanderling_protocol::BlockId(7)]);
+    let counted = Request::CountedBlocks { node, subtree, blocks };
+    let once = Request::Once(Box::new(once));
+    let requests = vec![beat, report, once, Request::Room, support::stat("/made"), counted];
+    let [beat, report, made, room, stat, counted] = fixture.all(requests).await.try_into().unwrap();
     assert!(matches!(beat, Ok(Reply::Beat { position: None, .. })), "{beat:?}");
     let unknown = Refusal::UnknownVersion { ours: version::MESSAGES, theirs: 3 };
     // One that it cannot do leaves the others of its frame.
     assert_eq!((report.unwrap_err(), room.unwrap_err()), (unknown.clone(), unknown));
     assert!(matches!(made, Ok(Reply::Stat(_))), "{made:?}");
     assert!(matches!(stat, Ok(Reply::Stat(_))), "{stat:?}");
+    assert_eq!(counted, Ok(Reply::Within(vec![false])), "it returns no counts");
 }
 
 /// Copies a directory that the release before this one has left.

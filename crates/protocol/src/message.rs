@@ -1,6 +1,7 @@
 //! Requests to the namenode and its replies.
 
 mod attributes;
+mod block_count;
 mod cluster;
 mod durable;
 mod job;
@@ -14,6 +15,7 @@ mod once;
 use serde::{Deserialize, Serialize};
 
 pub use attributes::{Attributes, Concat, Condition, RECOMPUTE_MILLIS};
+pub use block_count::BlockCount;
 pub use cluster::{
     Heartbeat, HeartbeatReply, Hello, HelloReply, Join, Joined, Register, Registered, Repeat, Role,
     SourceNotice, Wiped,
@@ -453,6 +455,16 @@ pub enum Request {
     /// A datanode gives a notice that one of its sources shows, or states what is left of its
     /// notices after one was withdrawn. What an operator gave is not changed by it. Reply: `Node`.
     SourceNotice(SourceNotice),
+    /// A datanode requests what is counted for blocks at it, as far as they belong to objects in a
+    /// subtree. Reply: `CountedBlocks`, one count for each block.
+    CountedBlocks {
+        /// The datanode.
+        node: NodeId,
+        /// The subtree's root.
+        subtree: Path,
+        /// The blocks, at most `BLOCKS_PER_PAGE_MAX`.
+        blocks: Vec<BlockId>,
+    },
 }
 
 /// One reply of the namenode.
@@ -493,4 +505,5 @@ pub enum Reply {
     JobAccount(JobAccount),
     Members(Members),
     Durable(Box<DurableReply>),
+    CountedBlocks(Vec<BlockCount>),
 }

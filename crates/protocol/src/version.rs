@@ -58,6 +58,8 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         // As a client of that version sends it: made as often as it comes.
         Request::Once(once) => return request_for(version, once.change.into_request()),
         Request::SourceNotice(notice) => notice_for_3(notice),
+        // It returns whose the blocks are, and not what it counts for them.
+        Request::CountedBlocks { subtree, blocks, .. } => Request::Within { subtree, blocks },
         Request::OpenClient { .. }
         | Request::DeleteObject { .. }
         | Request::Room
@@ -251,6 +253,15 @@ mod tests {
         assert_eq!(stated(Some(9000), false), notice);
         assert_eq!(stated(Some(9000), true), notice, "another source still shows it");
         assert_eq!(stated(None, true), Request::Cancel { node });
+    }
+
+    #[test]
+    fn version_3_returns_whose_blocks_are_and_not_what_counts_for_them() {
+        let (subtree, blocks) = ("/a".parse::<crate::Path>().unwrap(), vec![BlockId(7)]);
+        let (of, ids) = (subtree.clone(), blocks.clone());
+        let counted = Request::CountedBlocks { node: NodeId(1), subtree: of, blocks: ids };
+        assert_eq!(request_for(4, counted.clone()), Ok(counted.clone()));
+        assert_eq!(request_for(3, counted), Ok(Request::Within { subtree, blocks }));
     }
 
     #[test]

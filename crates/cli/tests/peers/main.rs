@@ -6,6 +6,7 @@ mod cluster;
 mod certificates;
 mod connections;
 mod encryption;
+mod grants;
 mod hogs;
 mod http_noise;
 mod memory;

@@ -105,6 +105,7 @@ pub(super) fn need(request: &Request) -> RequiredRights<'_> {
         | Request::Repeat(_)
         | Request::SourceNotice(_)
         | Request::Within { .. }
+        | Request::CountedBlocks { .. }
         | Request::ReportDamage { .. }
         | Request::ExpectedBlocks { .. } => RequiredRights::Datanode,
         Request::Manage { .. }

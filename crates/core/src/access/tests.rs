@@ -152,6 +152,7 @@ fn of_datanodes() -> Vec<Request> {
         Request::Heartbeat(Heartbeat { node, nonce, load: Load::default() }),
         Request::BlockReport { node, blocks: Vec::new() },
         Request::Within { subtree: path("/a"), blocks: Vec::new() },
+        Request::CountedBlocks { node, subtree: path("/"), blocks: Vec::new() },
         Request::SourceNotice(SourceNotice {
             node,
             nonce,

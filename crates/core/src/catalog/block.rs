@@ -1,7 +1,7 @@
 //! Blocks: where each one is, how much of it counts, and what its place costs.
 
 use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
-use sanderling_protocol::message::MovePurpose;
+use sanderling_protocol::message::{BlockCount, MovePurpose};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{BlockId, Epoch, JobId, NodeId, ObjectId, Tier};
 use serde::{Deserialize, Serialize};
@@ -151,6 +151,15 @@ impl Block {
         match self.state {
             BlockState::Ended | BlockState::Stored => allocated_bytes(self.length),
             BlockState::Open | BlockState::Fenced => self.reserved,
+        }
+    }
+
+    /// Returns what is counted for it at a node.
+    pub(crate) fn count_at(&self, node: NodeId) -> BlockCount {
+        match self.state {
+            _ if self.home != Some(node) => BlockCount::Elsewhere,
+            BlockState::Open | BlockState::Fenced => BlockCount::Open { bytes_max: self.bytes_max },
+            BlockState::Ended | BlockState::Stored => BlockCount::Ended { length: self.length },
         }
     }
 

@@ -1,7 +1,8 @@
 //! Whose objects, jobs and blocks are: for sessions that may touch a part of the namespace.
 
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
-use sanderling_protocol::{BlockId, JobId, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::message::BlockCount;
+use sanderling_protocol::{BlockId, JobId, NodeId, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
 use super::object::{Object, ROOT};
@@ -40,8 +41,19 @@ impl SubtreeTop<'_> {
 impl Catalog {
     /// Returns for each block whether its object is in a subtree; a block that is gone is not.
     pub(crate) fn within(&self, subtree: &Path, blocks: &[BlockId]) -> Result<Reply, Refusal> {
+        // No node has the number 0: what is counted at it is not returned.
+        Ok(within_reply(&self.counted(NodeId(0), subtree, blocks)?))
+    }
+
+    /// Returns for each block what is counted for it at a node, if its object is in a subtree.
+    pub(crate) fn counted(
+        &self,
+        node: NodeId,
+        subtree: &Path,
+        blocks: &[BlockId],
+    ) -> Result<Vec<BlockCount>, Refusal> {
         let (mut walk, mut all) = (Self::ownership_walk(blocks)?, usize::MAX);
-        let done = self.ownership_step(subtree, blocks, &mut walk, &mut all);
+        let done = self.ownership_step(node, subtree, blocks, &mut walk, &mut all);
         Ok(done.expect("no page has so many entries"))
     }
 
@@ -62,26 +74,29 @@ impl Catalog {
     /// blocks have theirs.
     pub(crate) fn ownership_step(
         &self,
+        node: NodeId,
         subtree: &Path,
         blocks: &[BlockId],
         walk: &mut OwnershipWalk,
         entries: &mut usize,
-    ) -> Option<Reply> {
+    ) -> Option<Vec<BlockCount>> {
         let (parent, name) = (subtree.parent(), subtree.name());
         let top = self.subtree_top(parent.as_ref(), name, entries);
         let mut last = None;
         for block in &blocks[walk.answers.len()..] {
             *entries = entries.saturating_sub(1);
-            let is_within = match self.blocks.get(block) {
-                Some(block) => self.is_object_within(block.object, &top, &mut last, entries),
-                None => false,
+            let count = match self.blocks.get(block) {
+                Some(block) if self.is_object_within(block.object, &top, &mut last, entries) => {
+                    block.count_at(node)
+                }
+                _ => BlockCount::Foreign,
             };
-            walk.answers.push(is_within);
+            walk.answers.push(count);
             if *entries == 0 && walk.answers.len() < blocks.len() {
                 return None;
             }
         }
-        Some(Reply::Within(std::mem::take(&mut walk.answers)))
+        Some(std::mem::take(&mut walk.answers))
     }
 
     fn subtree_top<'a>(
@@ -140,4 +155,9 @@ impl Catalog {
         }
         matches!(top, SubtreeTop::Root)
     }
+}
+
+/// Returns the reply to a request for the owners of blocks alone.
+pub(crate) fn within_reply(counts: &[BlockCount]) -> Reply {
+    Reply::Within(counts.iter().map(|count| count.is_own()).collect())
 }

@@ -1,8 +1,10 @@
 //! How far a look at the owners of some blocks is.
 
+use sanderling_protocol::message::BlockCount;
+
 /// The answers for the first of some blocks, made in steps between which the catalog may change:
 /// each is as it was in its step.
 #[derive(Debug, Default)]
 pub(crate) struct OwnershipWalk {
-    pub(super) answers: Vec<bool>,
+    pub(super) answers: Vec<BlockCount>,
 }

@@ -39,6 +39,7 @@ impl Namenode {
             | Request::Events { .. }
             | Request::Report
             | Request::Within { .. }
+            | Request::CountedBlocks { .. }
             | Request::Fsck => true,
             Request::Durable(request) => match &**request {
                 DurableRequest::States { names, .. } => names.len() > SHORT_ENTRIES_MAX,
@@ -106,6 +107,9 @@ impl Namenode {
                 catalog.expected(*node, *nonce, *after, *limit)
             }
             Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
+            Request::CountedBlocks { node, subtree, blocks } => {
+                catalog.counted(*node, subtree, blocks).map(Reply::CountedBlocks)
+            }
             Request::Revocations { known } => Ok(catalog.revocations().since(*known)),
             Request::JobAccount { job } => catalog.job_account(*job).map(Reply::JobAccount),
             Request::Members => Ok(Reply::Members(self.members.clone())),

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
-use sanderling_protocol::{Instant, Refusal, Reply, Request};
+use sanderling_protocol::{Instant, NodeId, Refusal, Reply, Request};
 
 use super::Namenode;
 use super::reply_budget::{ReplyBudget, entries};
 use super::turn::Answers;
 use crate::access::Claims;
-use crate::catalog::{Catalog, Listing, OwnershipWalk, UsageWalk};
+use crate::catalog::{Catalog, Listing, OwnershipWalk, UsageWalk, within_reply};
 
 /// The reads of one frame, and how far their answers are.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct FrameRead {
 enum SlicedRead {
     Usage(UsageWalk),
     List(Listing),
-    Within(OwnershipWalk),
+    Owners(OwnershipWalk),
 }
 
 impl FrameRead {
@@ -101,7 +101,9 @@ impl SlicedRead {
             Request::List { after, limit, with_attributes, .. } => {
                 Some(Self::List(Listing::new(after.clone(), *limit, *with_attributes)))
             }
-            Request::Within { blocks, .. } => Some(Self::Within(Catalog::ownership_walk(blocks)?)),
+            Request::Within { blocks, .. } | Request::CountedBlocks { blocks, .. } => {
+                Some(Self::Owners(Catalog::ownership_walk(blocks)?))
+            }
             _ => None,
         })
     }
@@ -127,8 +129,13 @@ fn answer(
         (Some(SlicedRead::List(listing)), Request::List { path, .. }) => {
             catalog.list_step(path, listing, entries)
         }
-        (Some(SlicedRead::Within(walk)), Request::Within { subtree, blocks }) => {
-            Ok(catalog.ownership_step(subtree, blocks, walk, entries))
+        (Some(SlicedRead::Owners(walk)), Request::Within { subtree, blocks }) => {
+            let owners = catalog.ownership_step(NodeId(0), subtree, blocks, walk, entries);
+            Ok(owners.as_deref().map(within_reply))
+        }
+        (Some(SlicedRead::Owners(walk)), Request::CountedBlocks { node, subtree, blocks }) => {
+            let counts = catalog.ownership_step(*node, subtree, blocks, walk, entries);
+            Ok(counts.map(Reply::CountedBlocks))
         }
         _ => {
             let why = || "it came among requests that change nothing".to_owned();

@@ -18,8 +18,8 @@ use sanderling_datanode::{DatanodeOptions, DatanodeServer};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::{
-    DurableReply, DurableRequest, Heartbeat, HeartbeatReply, Hello, HelloReply, Joined, Register,
-    Registered, Role, Wiped,
+    BlockCount, DurableReply, DurableRequest, Heartbeat, HeartbeatReply, Hello, HelloReply, Joined,
+    Register, Registered, Role, Wiped,
 };
 use sanderling_protocol::node::{Availability, Load};
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
@@ -64,6 +64,8 @@ pub struct State {
     pub damaged: Vec<(NodeId, DamagedBlock)>,
     /// What every node must hold.
     pub expected: Vec<HeldBlock>,
+    /// What counts for blocks; others may have as much as any block.
+    pub counts: BTreeMap<BlockId, BlockCount>,
     pub next_node: u32,
     /// Notices and reports of damage are not taken.
     pub is_deaf: bool,
@@ -126,6 +128,11 @@ impl Namenode {
                 let is_next = |held: &&HeldBlock| held.block > after;
                 let blocks = state.expected.iter().filter(is_next).copied().collect();
                 Ok(Reply::Expected { blocks, is_more: false })
+            }
+            Request::CountedBlocks { blocks, .. } => {
+                let open = BlockCount::Open { bytes_max: 1 << 20 };
+                let count = |block: &BlockId| state.counts.get(block).copied().unwrap_or(open);
+                Ok(Reply::CountedBlocks(blocks.iter().map(count).collect()))
             }
             Request::SourceNotice(_) if state.is_deaf => {
                 Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })

@@ -54,6 +54,7 @@ impl Request {
             Self::Fsck => "fsck",
             Self::MintToken(_) => "mint_token",
             Self::Within { .. } => "within",
+            Self::CountedBlocks { .. } => "counted_blocks",
             Self::Join(_) => "join",
             Self::Beat(_) => "beat",
             Self::Once(once) => once.change.request().kind(),

@@ -225,7 +225,8 @@ impl Request {
             | Self::Revocations { .. }
             | Self::JobAccount { .. }
             | Self::Members
-            | Self::Within { .. } => Repetition::Reads,
+            | Self::Within { .. }
+            | Self::CountedBlocks { .. } => Repetition::Reads,
         }
     }
 

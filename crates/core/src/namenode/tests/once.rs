@@ -213,7 +213,8 @@ const fn is_sampled(request: &Request) -> bool {
         | Request::Revocations { .. }
         | Request::JobAccount { .. }
         | Request::Members
-        | Request::Within { .. } => false,
+        | Request::Within { .. }
+        | Request::CountedBlocks { .. } => false,
     }
 }
 

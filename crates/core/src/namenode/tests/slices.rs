@@ -1,9 +1,9 @@
 //! Reads in slices: the same answers as at once, and no slice that visits more than it may.
 
 use sanderling_protocol::message::{
-    Attributes, Create, CreateKind, CreateMode, Entry, ObjectKind, Usage,
+    Attributes, BlockCount, Create, CreateKind, CreateMode, Entry, ObjectKind, Usage,
 };
-use sanderling_protocol::{BlockId, Refusal, Reply, Request};
+use sanderling_protocol::{BlockId, NodeId, Refusal, Reply, Request};
 
 use super::{Rig, path};
 use crate::namenode::FrameRead;
@@ -234,6 +234,18 @@ fn owners_of_blocks_are_found_in_slices_that_count_what_is_above_each_block() {
     assert!(slices[0] >= ids.len() && slices[1] >= DEEP, "{slices:?}");
     assert!(slices[2] >= DEEP * 60 / FrameRead::SLICE_ENTRIES, "{slices:?}");
     assert_eq!(slices[3], 1);
+    let (node, subtree) = (NodeId(1), path("/a/x"));
+    let counted = Request::CountedBlocks { node, subtree, blocks: ids };
+    assert!(rig.namenode.is_long(&counted));
+    let count = |is_within| match is_within {
+        true => BlockCount::Ended { length: 1000 },
+        false => BlockCount::Foreign,
+    };
+    let counts = Reply::CountedBlocks(blocks.iter().map(|(_, it)| count(*it)).collect());
+    assert_eq!(rig.namenode.read(rig.now, &counted), Some(Ok(counts.clone())));
+    for (entries, at_once) in [(7, slices[1]), (usize::MAX, 1)] {
+        assert_eq!(rig.in_slices(vec![counted.clone()], entries), (at_once, vec![counts.clone()]));
+    }
     // Neighbours are counted once.
     let near: Vec<BlockId> =
         (0..DEEP).map(|at| put_below(&mut rig, &format!("{above}/0/{at}"))).collect();

@@ -1,9 +1,9 @@
 //! Writing: leases, lengths, and writers that vanish.
 
-use sanderling_protocol::message::{Affinity, Create, CreateMode};
+use sanderling_protocol::message::{Affinity, BlockCount, Create, CreateMode};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{
-    Epoch, Millis, NodeId, ObjectId, Order, Policy, Refusal, Reply, Request,
+    BlockId, Epoch, Millis, NodeId, ObjectId, Order, Policy, Refusal, Reply, Request,
 };
 
 use super::{MIB, Prepared, Rig, length, path};
@@ -35,6 +35,37 @@ fn blocks_are_reserved_for_what_is_expected_and_unused_ones_go_back() {
     let stat = rig.seal(&grant, &[MIB, 10]).unwrap();
     assert_eq!((stat.bytes, stat.blocks), (u64::from(MIB) + 10, 2));
     assert_eq!(rig.used_bytes(), u64::from(MIB) + 4096);
+}
+
+#[test]
+fn grant_of_a_block_counts_at_its_home_until_its_length_is_final() {
+    let mut rig = Rig::with_nodes(2);
+    let request = Create { expected_bytes: Some(2 * u64::from(MIB) + 5), ..rig.file("/a/file") };
+    let grant = rig.create_with(request).unwrap();
+    let ids: Vec<BlockId> = grant.blocks.iter().map(|granted| granted.block).collect();
+    let count = |rig: &Rig, block: usize, of: Option<NodeId>| {
+        let (subtree, blocks) = (path("/a"), vec![ids[block]]);
+        let node = of.unwrap_or(grant.blocks[block].node);
+        let request = Request::CountedBlocks { node, subtree, blocks };
+        match rig.namenode.read(rig.now, &request) {
+            Some(Ok(Reply::CountedBlocks(counts))) => counts[0],
+            other => panic!("{other:?}"),
+        }
+    };
+    let granted = [MIB, MIB, 5].map(|bytes_max| BlockCount::Open { bytes_max });
+    assert_eq!([0, 1, 2].map(|block| count(&rig, block, None)), granted);
+    let other = NodeId(3 - grant.blocks[0].node.0);
+    assert_eq!(count(&rig, 0, Some(other)), BlockCount::Elsewhere);
+    let (object, lease) = (grant.object, grant.lease);
+    let published = vec![length(ids[0], 700)];
+    rig.ask(Request::Publish { object, lease, lengths: published }).unwrap();
+    assert_eq!(count(&rig, 0, None), granted[0], "its writer may go on");
+    rig.seal(&grant, &[MIB, 10]).unwrap();
+    let ended = [0, 1, 2].map(|block| count(&rig, block, None));
+    let length = |length| BlockCount::Ended { length };
+    assert_eq!(ended, [length(MIB), length(10), BlockCount::Foreign], "an empty one is gone");
+    rig.ask(Request::Delete { path: path("/a/file"), recursive: false }).unwrap();
+    assert_eq!(count(&rig, 0, None), BlockCount::Foreign);
 }
 
 #[test]
