@@ -36,7 +36,7 @@ use links::{Dialer, Links};
 pub(crate) use member::GroupSeat;
 pub(crate) use own_machine::OwnMachine;
 pub use view::ServingState;
-pub(crate) use view::{Admission, EndedAs, GroupStatus, MemberRow, MemberState};
+pub(crate) use view::{Admission, EndedAs, GroupStatus, HUNG_AFTER, MemberRow, MemberState};
 pub use wire::GroupOrder;
 
 use crate::options::Sync;

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::caller::RequestOrigin;
 use crate::checks::Checks;
-use crate::group::{Admission, GroupInput, ServingState};
+use crate::group::{Admission, GroupInput, HUNG_AFTER, ServingState};
 use crate::long_reads::LongReads;
 use crate::metrics::CountedRequest;
 use crate::state::NamenodeState;
@@ -33,7 +33,7 @@ pub(crate) struct Requests {
     work: Arc<WorkQueue>,
     long_reads: Arc<LongReads>,
     checks: Arc<Checks>,
-    /// The writer, for small changes while it is idle.
+    /// The writer, for small changes while it is idle; empty where all connections have one thread.
     writer: Weak<Mutex<CatalogWriter>>,
 }
 
@@ -263,10 +263,13 @@ impl Requests {
             return Err(too_many_unconfirmed());
         };
         let (reply, confirmed) = oneshot::channel();
-        let is_asked = self.work.push_group(GroupInput::Confirm(reply)).is_ok();
-        match is_asked && confirmed.await.unwrap_or(false) {
-            true => Ok(()),
-            false => Err(self.state.group.refusal()),
+        if self.work.push_group(GroupInput::Confirm(reply)).is_err() {
+            return Err(self.state.group.refusal());
+        }
+        // A writer that hangs confirms nothing, and does not find out that another member leads.
+        match tokio::time::timeout(HUNG_AFTER, confirmed).await {
+            Ok(Ok(true)) => Ok(()),
+            _ => Err(self.state.group.refusal()),
         }
     }
 

@@ -13,6 +13,7 @@ use sanderling_protocol::message::{Member, MemberRole, Members, Role};
 use sanderling_protocol::{ClusterId, MemberId, Millis};
 use sanderling_transport::{Buffers, ListenError, Memory, Security, ServeOptions, listen};
 use tokio::net::TcpListener;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -294,14 +295,11 @@ fn launch(
     let mut writer = CatalogWriter::new(Arc::clone(&state), journal, snapshots, effects, group);
     writer.start(start, (commands, cut_bytes), found)?;
     let writer = Arc::new(Mutex::new(writer));
-    let writer_handle = Arc::downgrade(&writer);
+    let (for_changes, for_messages) = lent_writer(&writer, options.sync);
     let writer = spawn_writer(writer, &state, &work).map_err(NamenodeStartError::Thread)?;
     let shutdown = CancellationToken::new();
-    // A sync of the disk is nothing to wait for on a thread that serves.
-    let writer_handle = if options.sync == Sync::Os { writer_handle } else { Weak::new() };
     let queues = (Arc::clone(&work), Arc::clone(&long_reads));
-    let requests =
-        Requests::new(Arc::clone(&state), queues.0, queues.1, Weak::clone(&writer_handle));
+    let requests = Requests::new(Arc::clone(&state), queues.0, queues.1, for_changes);
     let security = Arc::new(state.security(&options.security));
     let mut tasks = JoinSet::new();
     let notices = watch_notices(options, &work, &shutdown, &mut tasks);
@@ -313,7 +311,7 @@ fn launch(
             Arc::clone(&state),
             Arc::clone(&notices),
             options.directory.clone(),
-            writer_handle,
+            for_messages,
             options.security.credentials(Role::Namenode),
         ),
         memory: bounds.buffers.memory().clone(),
@@ -337,6 +335,25 @@ fn launch(
     send_orders(options, (&state, &work), effect_queue, &shutdown, &mut tasks);
     let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
     Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+/// The writer, for threads that serve.
+type LentWriter = Weak<Mutex<CatalogWriter>>;
+
+/// Returns the writer for threads that serve: for small changes while this namenode is alone, and
+/// for short messages of its group's leader. It is empty where such a thread would hold connections
+/// up: a sync takes long, and a write takes as long as the disk hangs.
+fn lent_writer(writer: &Arc<Mutex<CatalogWriter>>, sync: Sync) -> (LentWriter, LentWriter) {
+    let runtime = Handle::current();
+    let lent = |is_harmless: bool| match is_harmless && sync == Sync::Os {
+        true => Arc::downgrade(writer),
+        false => Weak::new(),
+    };
+    // One thread at a time has the writer, so another one goes on (`CatalogWriter::HELD_MAX`).
+    let for_changes = lent(runtime.metrics().num_workers() > 1);
+    // It blocks in place, and another thread takes over what it has to do.
+    let for_messages = lent(runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    (for_changes, for_messages)
 }
 
 /// Begins to send orders to datanodes.
@@ -432,10 +449,11 @@ fn spawn_writer(
     work: &Arc<WorkQueue>,
 ) -> std::io::Result<JoinHandle<Option<SnapshotUnderWay>>> {
     let (watched, waiting) = (Arc::clone(state), Arc::clone(work));
+    let runtime = Handle::current();
     let thread = std::thread::Builder::new().name("journal-writer".to_owned());
     thread.spawn(move || {
         let ended = WriterGuard { state: watched };
-        let snapshot = CatalogWriter::run(&writer, &waiting);
+        let snapshot = CatalogWriter::run(&writer, &waiting, &runtime);
         drop(ended);
         snapshot
     })

@@ -14,13 +14,14 @@ mod unwritten;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLockWriteGuard};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten, WriterLoad};
 use sanderling_core::replica::{GroupEvents, GroupPlan};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{Instant, NodeId, Request, Term};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
@@ -113,6 +114,11 @@ impl CatalogWriter {
     /// [`Turns::SLEEP_MAX`].
     const SLEEP_MAX: Duration = Duration::from_millis(Turns::SLEEP_MAX.0);
 
+    /// How long another thread has the lock before its disk is taken to hang. The longest frame
+    /// that is made on the thread of a connection has 256 small changes, some milliseconds of work.
+    /// Chosen, not measured.
+    const HELD_MAX: Duration = Duration::from_millis(100);
+
     /// Commands that are applied before readers that wait get the lock: some 100 us of work.
     const APPLIED_MAX: usize = 32;
 
@@ -149,13 +155,17 @@ impl CatalogWriter {
     }
 
     /// The writer's thread: works until it is stopped and nothing waits. Returns the snapshot that
-    /// is under way then.
-    pub(crate) fn run(writer: &Mutex<Self>, work: &WorkQueue) -> Option<SnapshotUnderWay> {
+    /// is under way then. `runtime` has the threads of the connections.
+    pub(crate) fn run(
+        writer: &Mutex<Self>,
+        work: &WorkQueue,
+        runtime: &Handle,
+    ) -> Option<SnapshotUnderWay> {
         let mut is_running = true;
         while is_running {
-            let sleep = writer.lock().sleep();
+            let sleep = Self::locked(writer, runtime).sleep();
             work.wait(sleep);
-            let mut writer = writer.lock();
+            let mut writer = Self::locked(writer, runtime);
             writer.attend();
             writer.take_over();
             let serves = writer.state.group.serving_state().serves();
@@ -170,13 +180,25 @@ impl CatalogWriter {
             }
             writer.maintain();
         }
-        let writer = &mut *writer.lock();
+        let writer = &mut *Self::locked(writer, runtime);
         writer.close_group();
         if let Err(cause) = writer.snapshots.finish(&mut writer.journal) {
             error!(why = %cause, "the journal could not be synced at the end");
             writer.state.fail(NamenodeFailure::Journal { cause });
         }
         writer.snapshots.take_under_way()
+    }
+
+    /// Takes the lock for the writer's thread. While a thread of the runtime has it for long, the
+    /// others get a task: that thread may be the one that last waited for sockets and timers, and
+    /// without anything to do none of the others takes its place.
+    fn locked<'a>(writer: &'a Mutex<Self>, runtime: &Handle) -> MutexGuard<'a, Self> {
+        loop {
+            if let Some(writer) = writer.try_lock_for(Self::HELD_MAX) {
+                return writer;
+            }
+            runtime.spawn(async {});
+        }
     }
 
     /// Makes the changes of one frame, on the caller's thread.

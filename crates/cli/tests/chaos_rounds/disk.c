@@ -15,7 +15,7 @@ struct faults {
     uint8_t on_read;
     uint8_t left;  /* how many calls fail; 255 for all */
     uint8_t waits; /* whether writes wait */
-    uint8_t unused;
+    uint8_t sync_waits; /* whether syncs wait */
     uint16_t write_millis;
     uint16_t sync_millis;
 };
@@ -95,6 +95,9 @@ static int sync_with(int file, int (*real)(int)) {
     struct stat before;
     int is_file = synced && directory && !fstat(file, &before) && S_ISREG(before.st_mode);
     int is_kept = is_file && is_ours(file);
+    if (faults && faults->sync_waits && is_ours(file)) {
+        while (faults->sync_waits) wait_millis(10);
+    }
     if (faults && fails(file, &faults->on_sync, faults->sync_millis)) return -1;
     int done = real(file);
     if (!done && is_kept) note(before);

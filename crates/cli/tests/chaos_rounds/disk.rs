@@ -26,6 +26,8 @@ pub(crate) struct Faults {
     pub(crate) left: u8,
     /// Whether writes wait until this is switched off.
     pub(crate) waits: bool,
+    /// The same of syncs.
+    pub(crate) sync_waits: bool,
     /// How long each write takes.
     pub(crate) write_millis: u16,
     /// The same of a sync.
@@ -44,6 +46,7 @@ impl Default for Faults {
             on_read: 0,
             left: Self::ALL,
             waits: false,
+            sync_waits: false,
             write_millis: 0,
             sync_millis: 0,
         }
@@ -93,7 +96,7 @@ impl Disks {
     /// Switches the faults of a server's disk.
     pub(crate) fn set(&self, name: &str, faults: Faults) {
         let mut bytes = vec![faults.on_write, faults.on_sync, faults.on_read, faults.left];
-        bytes.extend([u8::from(faults.waits), 0]);
+        bytes.extend([u8::from(faults.waits), u8::from(faults.sync_waits)]);
         bytes.extend(faults.write_millis.to_ne_bytes());
         bytes.extend(faults.sync_millis.to_ne_bytes());
         let mut options = fs::OpenOptions::new();

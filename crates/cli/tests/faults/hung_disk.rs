@@ -4,12 +4,16 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::cluster::tasks::library;
-use crate::cluster::{Cluster, SOON, block_on, bytes_of, path, sanderling, spawn_with, until};
+use crate::cluster::{
+    Cluster, SOON, block_on, bytes_of, http, path, sanderling, spawn_with, until,
+};
+use crate::disk::{Disks, Faults};
 use sanderling_client::PutOptions;
 
 /// The name of a killed writer is free after the lease of 10 s, and that is twice as long.
@@ -145,4 +149,46 @@ fn disk_that_hangs_delays_neither_heartbeats_nor_the_end_of_a_lease_in_memory() 
     until("the files are deleted", SOON, || (place.files() == 1).then_some(()));
     let kept = place.cluster.cli(&["fs", "cat", "/kept"]);
     assert_eq!(kept.code, 0, "{kept}");
+}
+
+/// A thread of connections writes a small change itself, and may be the one that waits for all
+/// others.
+#[test]
+fn namenode_alone_whose_disk_hangs_answers_what_needs_no_disk() {
+    /// On a busy machine.
+    const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+    let mut cluster = Cluster::of(0);
+    let Some(disks) = Disks::build(&cluster.path("")) else {
+        return eprintln!("SKIPPED namenode_alone_whose_disk_hangs_...: no C compiler");
+    };
+    let variables = disks.variables_of("namenode", "FAULTY_DIRECTORY", cluster.path("catalog"));
+    let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
+    cluster.restart_namenode_with(&variables);
+    let address = cluster.namenode.http_address.clone();
+    block_on(async {
+        let (writer, reader) = (cluster.client().await, cluster.client().await);
+        let options = PutOptions::default();
+        writer.put(&path("/kept"), bytes_of(1, 64), &options).await.expect("stored");
+        for round in 0..3 {
+            disks.set("namenode", Faults { waits: true, ..Faults::default() });
+            let (writing, to) = (writer.with_deadline(SOON), path(&format!("/{round}")));
+            let change = tokio::spawn(async move {
+                writing.put(&to, bytes_of(1, 64), &PutOptions::default()).await
+            });
+            // The change waits for the disk in a moment.
+            let limit = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < limit {
+                for target in ["/healthz", "/metrics"] {
+                    let answer = timeout(ANSWERED_WITHIN, http::page(&address, target)).await;
+                    let answer = answer.unwrap_or_else(|_| panic!("{target} is not answered"));
+                    assert!(answer.contains(" 200 "), "{answer}");
+                }
+                let stat = timeout(ANSWERED_WITHIN, reader.stat(&path("/kept"))).await;
+                stat.expect("answered in time").expect("it is there");
+            }
+            assert!(!change.is_finished(), "the disk does not hang");
+            disks.set("namenode", Faults::default());
+            change.await.expect("no panic").expect("stored");
+        }
+    });
 }

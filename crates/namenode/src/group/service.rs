@@ -13,6 +13,7 @@ use sanderling_protocol::{Header, Refusal};
 use sanderling_transport::{Credentials, Handled, Response};
 use serde::Serialize;
 use tokio::sync::oneshot;
+use tokio::task::block_in_place;
 use tokio::time::timeout;
 
 use super::incoming::SnapshotReceiver;
@@ -41,7 +42,7 @@ pub(crate) struct GroupService {
     notices: Arc<OwnNotices>,
     directory: PathBuf,
     incoming: Mutex<SnapshotReceiver>,
-    /// The writer, for short messages while it is idle.
+    /// The writer, for short messages while it is idle; empty where no thread may block in place.
     writer: Weak<Mutex<CatalogWriter>>,
     /// What it proves its generation with.
     credentials: Credentials,
@@ -158,13 +159,15 @@ impl GroupService {
             let _ = self.work.push_group(input);
             return;
         };
-        // A short message of the leader is attended to on this thread, while the writer is idle: no
-        // other has to be woken for it. Neither body makes this member a leader.
+        // A short message of the leader is attended to on this thread, while the writer is idle:
+        // the answer waits for no other one to wake. Neither body makes this member a leader.
         if self.work.push_group_silently(input).is_err() {
             return;
         }
         match writer.try_lock() {
-            Some(mut writer) => writer.attend_here(),
+            // What is written may hang with its disk. So another thread takes over the rest that
+            // this one has to do: the other connections, and the wait for sockets and timers.
+            Some(mut writer) => block_in_place(|| writer.attend_here()),
             None => self.work.wake(),
         }
     }

@@ -24,6 +24,11 @@ const TAKES_OVER_WITHIN: Duration = Duration::from_millis(200);
 
 const _: () = assert!(TAKES_OVER_WITHIN.as_millis() < SLOW_AFTER.0 as u128);
 
+/// How long the writer of a leader without a lease looks at nothing before it counts as hung: its
+/// disk does not answer, most likely. Five times as long as the others wait for its messages before
+/// they elect another one (400 ms).
+pub(crate) const HUNG_AFTER: Duration = Duration::from_secs(2);
+
 /// How long a caller waits before it calls a member again that no leader has reached for a while.
 /// A new leader is there within twice the shortest time of an election (400 ms), as a rule.
 const UNLED_PAUSE: Millis = Millis(200);
@@ -155,6 +160,8 @@ pub(crate) struct MemberState {
     /// Until when this member may rely on its list of revoked tokens without a lease, by
     /// [`boot_time`] in microseconds.
     fresh_until: AtomicU64,
+    /// When the writer looked last, by [`boot_time`] in microseconds.
+    seen_at: AtomicU64,
     term: AtomicU64,
     generation: KnownGeneration,
     /// What the member was when its writer ended.
@@ -166,8 +173,29 @@ pub(crate) struct MemberState {
 }
 
 impl MemberState {
+    /// Returns what the member is. A leader whose writer hangs counts as a follower: the others
+    /// follow another one by then, and it takes no note of that.
     pub(crate) fn serving_state(&self) -> ServingState {
+        match self.shown() {
+            ServingState::Leader if self.hangs() => ServingState::Follower,
+            shown => shown,
+        }
+    }
+
+    /// Returns what the writer has shown the member to be.
+    fn shown(&self) -> ServingState {
         ServingState::of(self.serving.load(Ordering::Acquire))
+    }
+
+    /// Returns whether a leader has no lease, and its writer has looked at nothing for long.
+    fn hangs(&self) -> bool {
+        let seen_at = Instant(self.seen_at.load(Ordering::Acquire));
+        !self.has_lease() && boot_time() > seen_at + Millis::from(HUNG_AFTER)
+    }
+
+    /// Notes that the writer looks at what has come.
+    pub(crate) fn set_seen(&self) {
+        self.seen_at.store(boot_time().0, Ordering::Release);
     }
 
     pub(crate) fn set_serving_state(&self, serving: ServingState) {
@@ -228,8 +256,11 @@ impl MemberState {
 
     /// Returns whether the catalog is the group's newest at this moment, without a round trip.
     pub(crate) fn may_show(&self) -> bool {
-        self.serving_state() == ServingState::Alone
-            || (self.serving_state() == ServingState::Leader && self.has_lease())
+        match self.shown() {
+            ServingState::Alone => true,
+            ServingState::Leader => self.has_lease(),
+            ServingState::Follower | ServingState::Elected => false,
+        }
     }
 
     pub(crate) fn set_lease(&self, until: u64) {
@@ -308,11 +339,13 @@ impl MemberState {
 
     /// Decides how a frame is answered.
     pub(crate) fn admit(&self) -> Admission {
-        match self.serving_state() {
+        match self.shown() {
             ServingState::Alone => Admission::Here,
             ServingState::Leader if self.has_lease() => Admission::Here,
-            ServingState::Leader => Admission::Confirmed,
-            ServingState::Follower | ServingState::Elected => Admission::Refused(self.refusal()),
+            ServingState::Leader if !self.hangs() => Admission::Confirmed,
+            ServingState::Leader | ServingState::Follower | ServingState::Elected => {
+                Admission::Refused(self.refusal())
+            }
         }
     }
 
@@ -335,6 +368,29 @@ mod tests {
         let lineage = Lineage { id: id.map(TokenId), ..Lineage::default() };
         let (subject, subtree) = (role.word().to_owned(), Path::root());
         Claims { subject, role, subtree, rights: Rights::ALL, expires_at: 0, lineage }
+    }
+
+    #[test]
+    fn leader_whose_writer_hangs_refuses_callers_once_it_has_no_lease() {
+        let state = MemberState::default();
+        state.set_serving_state(ServingState::Leader);
+        state.seen_at.store(u64::MAX, Ordering::Release);
+        assert_eq!(state.admit(), Admission::Confirmed);
+        assert_eq!(state.serving_state(), ServingState::Leader);
+        // As if it had looked last when the machine was booted.
+        state.seen_at.store(0, Ordering::Release);
+        let long_ago = Instant(0) + Millis::from(HUNG_AFTER);
+        assert!(boot_time() > long_ago, "the machine was booted a moment ago");
+        let refused = Refusal::NotLeader { leader: None };
+        assert_eq!(state.admit(), Admission::Refused(refused));
+        assert_eq!(state.serving_state(), ServingState::Follower);
+        state.set_lease(u64::MAX);
+        assert_eq!(state.admit(), Admission::Here);
+        assert_eq!(state.serving_state(), ServingState::Leader);
+        // One that is alone waits for its disk.
+        state.set_lease(0);
+        state.set_serving_state(ServingState::Alone);
+        assert_eq!(state.admit(), Admission::Here);
     }
 
     #[test]

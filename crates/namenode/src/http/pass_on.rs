@@ -1,5 +1,6 @@
 //! Requests that reach a member of a group that does not lead: it passes them on to the leader.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -13,12 +14,15 @@ use futures_util::stream::unfold;
 use sanderling_protocol::Refusal;
 use sanderling_transport::{HttpConnection, PageCallError, Pass, pass_on as send};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tracing::debug;
 
 use super::api::{HttpApi, HttpResult};
 use super::durable::WAIT_MAX;
 use super::refusal::HttpRefusal;
 use super::{BODY_BYTES_MAX, console};
+use crate::group::ServingState;
+use crate::state::NamenodeState;
 
 /// Longest time to the head of the leader's answer, of pages that need no other. Half of the time
 /// that a server has for its answer by default (`HttpOptions::answer_within`).
@@ -35,6 +39,10 @@ const BACKUP_WITHIN: Duration = Duration::from_secs(600);
 /// What a wait for a store may take beside its own time: the leader looks once more then, and may
 /// have to confirm that it leads. Chosen, not measured.
 const WAIT_REST: Duration = Duration::from_secs(5);
+
+/// Pause between two looks at whether the writer of a leader that streams hangs: it reports no
+/// change then. Half of the time after which it counts as hung.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A request that a member has passed on is passed on by no other: two members that take each other
 /// for the leader would send it in a circle.
@@ -121,7 +129,7 @@ pub(super) async fn to_leader(
         };
     }
     if group.serving_state().serves() {
-        let (is_stream, mut serving) = (is_stream(path), group.changes());
+        let (is_stream, serving) = (is_stream(path), group.changes());
         // Pages read the catalog: one that was followed by another leader would show what it had.
         if request.method().is_safe()
             && let Err(refusal) = api.requests.may_show().await
@@ -132,9 +140,7 @@ pub(super) async fn to_leader(
         if !is_stream || !response.status().is_success() {
             return response;
         }
-        let resigned = async move {
-            let _ = serving.wait_for(|serving| !serving.serves()).await;
-        };
+        let resigned = resigned(Arc::clone(&api.requests.state), serving);
         return response.map(|body| until(body, resigned));
     }
     let leader = group.leader_http();
@@ -143,6 +149,16 @@ pub(super) async fn to_leader(
     let Some(address) = address else { return HttpRefusal::from(group.refusal()).into_response() };
     let passed_on = passed_on(&api, request, &address, leader).await;
     passed_on.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Returns once this namenode serves no more.
+async fn resigned(state: Arc<NamenodeState>, mut serving: watch::Receiver<ServingState>) {
+    loop {
+        let resigned = serving.wait_for(|serving| !serving.serves());
+        if timeout(LOOK_EVERY, resigned).await.is_ok() || !state.group.serving_state().serves() {
+            return;
+        }
+    }
 }
 
 async fn passed_on(

@@ -68,6 +68,7 @@ impl CatalogWriter {
     fn follow(&mut self) {
         loop {
             let Some(member) = &mut self.member else { return };
+            self.state.group.set_seen();
             // Reads are answered on other threads. A request to lead, or a vote, must not leave
             // before they see that the lease it ends was given up.
             self.state.group.set_lease(member.lease_until().0);
