@@ -19,7 +19,6 @@ use cluster::{SOON, Server, Starting, block_on, http, run, sanderling, spawn_wit
 use history::{Callers, number};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tempfile::TempDir;
 
 /// Time in which members that reach one another elect a leader, on a busy machine.
 const ELECTED_WITHIN: Duration = Duration::from_secs(10);
@@ -89,17 +88,17 @@ impl Networks {
         format!("{}.{}", self.begin, place + 1)
     }
 
-    fn server(&self, place: usize, directory: &TempDir, join: Option<&str>) -> Server {
+    fn server(&self, place: usize, group: &Group, join: Option<&str>) -> Server {
         let mut program = Command::new("ip");
         program.args(["netns", "exec", &self.space(place)]).arg(sanderling().get_program());
-        let catalog = text(directory.path().join(format!("catalog-{place}")));
+        let catalog = text(group.catalog(place));
         let listen = format!("{}:7600", self.address(place));
         let mut words = vec!["namenode", "--listen", &listen, "--http", "none", "--dir", &catalog];
         // Nothing but this machine reaches the bridge.
         words.push("--allow-unauthenticated");
         words.extend(join.iter().flat_map(|address| ["--join", *address]));
         let name = format!("namenode-{place}");
-        Starting::by(program, directory.path(), &name, &words).serves()
+        Starting::by(program, group.directory.path(), &name, &words).serves()
     }
 
     /// Nothing reaches a member, and nothing comes from it, as behind a cable that was pulled.
@@ -181,33 +180,26 @@ impl Parting {
     }
 }
 
-/// Starts so many members, each in its namespace: three voters, and spares. Returns why that cannot
-/// be done here.
-fn start(directory: TempDir, count: usize) -> Result<(Networks, Group), String> {
-    let networks = Networks::make(count)?;
-    let (members, addresses, ports) = (Vec::new(), Vec::new(), Vec::new());
-    let variables = Vec::new();
-    let mut group = Group { members, addresses, ports, directory, variables, program: None };
+/// Starts so many members, each in its namespace: three voters, and spares. Prints why that cannot
+/// be done here, and returns `None` then.
+fn start(count: usize) -> Option<(Networks, Group)> {
+    let networks = Networks::make(count);
+    let skipped = |why: &String| eprintln!("skipped, no network namespaces here: {why}");
+    let networks = networks.inspect_err(skipped).ok()?;
+    let mut group = Group::start(0, &[]);
     for place in 0..count {
         let first = group.addresses.first().map(String::as_str);
-        let server = networks.server(place, &group.directory, first);
+        let server = networks.server(place, &group, first);
         group.addresses.push(server.address.clone());
         group.members.push(Some(server));
     }
     group.until_voters(3);
-    Ok((networks, group))
+    Some((networks, group))
 }
 
 fn part(rounds: u64, seed: u64, file: &str) {
     eprintln!("group-partitions: {rounds} rounds, seed {seed}");
-    let directory = TempDir::new().expect("a directory for the test");
-    let (networks, group) = match start(directory, 3) {
-        Ok(started) => started,
-        Err(why) => {
-            eprintln!("skipped, no network namespaces here: {why}");
-            return;
-        }
-    };
+    let Some((networks, group)) = start(3) else { return };
     let callers = Callers::start(&group.addresses, rounds, seed, file);
     let mut random = StdRng::seed_from_u64(seed);
     let mut counts = BTreeMap::<Parting, u64>::new();
@@ -261,14 +253,7 @@ fn many_partitions_of_a_group_leave_no_caller_without_an_answer() {
 /// A spare looks for no other leader than the one that it has.
 #[test]
 fn spare_that_was_cut_off_when_it_was_removed_ends_though_its_leader_is_gone() {
-    let directory = TempDir::new().expect("a directory for the test");
-    let (networks, mut group) = match start(directory, 4) {
-        Ok(started) => started,
-        Err(why) => {
-            eprintln!("skipped, no network namespaces here: {why}");
-            return;
-        }
-    };
+    let Some((networks, mut group)) = start(4) else { return };
     let leader = group.leader();
     assert!(leader < 3, "a spare does not lead");
     until("the spare follows the leader", SOON, || {
@@ -289,14 +274,7 @@ fn spare_that_was_cut_off_when_it_was_removed_ends_though_its_leader_is_gone() {
 /// Each of them answers, and none leads: all of them refuse.
 #[test]
 fn drain_while_no_namenode_leads_may_be_tried_again() {
-    let directory = TempDir::new().expect("a directory for the test");
-    let (networks, group) = match start(directory, 3) {
-        Ok(started) => started,
-        Err(why) => {
-            eprintln!("skipped, no network namespaces here: {why}");
-            return;
-        }
-    };
+    let Some((networks, group)) = start(3) else { return };
     let (namenodes, listen) = (group.addresses.join(","), format!("{}.254:0", networks.begin));
     let mut words = vec!["datanode", "--namenode", &namenodes, "--name", "d0", "--dram", "8MiB"];
     // Nothing but this machine reaches the bridge.

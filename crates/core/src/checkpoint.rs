@@ -22,6 +22,8 @@ mod interval;
 mod lock;
 mod lock_holder;
 mod lock_observer;
+#[cfg(test)]
+mod lots;
 mod manifest;
 mod optimum;
 mod packing;

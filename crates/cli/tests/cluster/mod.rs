@@ -6,10 +6,12 @@
 
 pub(crate) mod guarded;
 pub(crate) mod http;
+pub(crate) mod leased;
 pub(crate) mod model;
 pub(crate) mod namenodes;
 mod process;
 pub(crate) mod pty;
+pub(crate) mod relay;
 pub(crate) mod stores;
 pub(crate) mod stubs;
 pub(crate) mod tasks;

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::message::{Attributes, MemberRole};
+use sanderling_protocol::node::{Availability, NodeInfo};
 use sanderling_protocol::{Reply, Request};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use super::guarded::text;
 use super::{
-    Port, Ran, SOON, Server, Starting, block_on, path, program_at, run, sanderling, until,
+    Port, Ran, SOON, Server, Starting, block_on, path, program_at, run, sanderling, spawn_with,
+    until,
 };
 
 /// Namenodes of one group. The first one founded it.
@@ -58,7 +61,7 @@ impl Group {
         flags: &[&str],
     ) -> Server {
         let name = format!("namenode-{place}");
-        let catalog = text(self.directory.path().join(format!("catalog-{place}")));
+        let catalog = text(self.catalog(place));
         let mut words =
             vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", &catalog];
         words.extend(join.iter().flat_map(|address| ["--join", *address]));
@@ -75,6 +78,18 @@ impl Group {
         self.ports.extend(free);
         self.addresses.push(server.address.clone());
         self.members.push(Some(server));
+    }
+
+    /// Returns the directory of a member's catalog.
+    pub(crate) fn catalog(&self, place: usize) -> PathBuf {
+        self.directory.path().join(format!("catalog-{place}"))
+    }
+
+    /// Starts a datanode of the namenodes at these addresses, with further flags.
+    pub(crate) fn datanode(&self, name: &str, addresses: &str, flags: &[&str]) -> Server {
+        let words = ["datanode", "--namenode", addresses, "--name", name, "--dram", "64MiB"];
+        let words = [&words[..], flags].concat();
+        spawn_with(self.directory.path(), name, &words, &[]).serves()
     }
 
     pub(crate) fn kill(&mut self, place: usize) {
@@ -165,6 +180,55 @@ pub(crate) fn config() -> ClientConfig {
 
 pub(crate) async fn client(address: &str) -> Client {
     Client::connect(address, config()).await.expect("it leads")
+}
+
+/// Returns how many datanodes a namenode has heartbeats of.
+pub(crate) fn up(address: &str) -> usize {
+    block_on(async {
+        let Ok(client) = Client::connect(address, config()).await else { return 0 };
+        let nodes = client.nodes(true).await.unwrap_or_default();
+        let is_up = |node: &&NodeInfo| node.availability == Availability::Up;
+        nodes.iter().filter(is_up).count()
+    })
+}
+
+/// Waits until a namenode has heartbeats of so many datanodes.
+pub(crate) fn until_up(address: &str, count: usize) {
+    until("the datanodes have registered", SOON, || (up(address) == count).then_some(()));
+}
+
+/// A client that stays open while namenodes come and go.
+pub(crate) struct OpenClient {
+    pub(crate) client: Client,
+    /// What its tasks run on.
+    runtime: Runtime,
+}
+
+impl OpenClient {
+    pub(crate) fn connect(addresses: &str) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let config = ClientConfig { call_deadline: Duration::from_secs(90), ..config() };
+        let connected = runtime.block_on(Client::connect(addresses, config));
+        Self { client: connected.expect("one leads"), runtime }
+    }
+
+    pub(crate) fn block_on<F: Future>(&self, work: F) -> F::Output {
+        self.runtime.block_on(work)
+    }
+
+    /// Checks that it stores nothing at a namenode of another beginning of the group, which would
+    /// take it.
+    pub(crate) fn assert_stores_nothing_at(&self, address: &str) {
+        self.block_on(async {
+            let hasty = self.client.with_deadline(Duration::from_secs(3));
+            let to = path("/late");
+            let late = hasty.put(&to, value(9), &PutOptions::default()).await;
+            // Which of the addresses that it tried last is in the error depends on the time.
+            late.expect_err("that namenode is none of its group");
+            let there = client(address).await.stat(&to).await;
+            assert!(there.is_err(), "{address} has it: {there:?}");
+        });
+    }
 }
 
 pub(crate) fn value(number: u64) -> Bytes {

@@ -13,7 +13,10 @@ use crate::cluster::stores::{fleet_with, make};
 use crate::cluster::{
     Cluster, Ran, SOON, Shape, block_on, bytes_of, path, run, sanderling, until_gone, until_node,
 };
+use futures_util::StreamExt;
 use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::limits::{EVENTS_KEPT_MAX, MOVE_EVENTS_KEPT_MAX};
+use sanderling_protocol::message::{JobHints, RegisterJob};
 use sanderling_protocol::{Millis, NodeSelector, Policy, Request, Token};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -347,6 +350,42 @@ fn nodes_that_were_killed_before_and_after_a_thousand_other_events_are_found() {
         names.sort_by_key(Value::to_string);
         assert_eq!(names, [json!("n1"), json!("n2")], "{gone}");
     }
+}
+
+/// Registers jobs, of which each is one event.
+async fn register_jobs(client: &Client, numbers: std::ops::Range<usize>) {
+    let register = |number: usize| async move {
+        let (lease, hints) = (Millis(3_600_000), JobHints::default());
+        let job = path(&format!("/job-{number}"));
+        let request = RegisterJob { path: job, lease, quota_bytes: None, hints };
+        client.register_job(request).await.expect("a job")
+    };
+    let jobs = futures_util::stream::iter(numbers).map(register).buffer_unordered(128);
+    jobs.for_each(async |_| {}).await;
+}
+
+#[test]
+fn node_that_was_killed_before_all_events_that_are_kept_is_not_found() {
+    /// Events that a namenode keeps, without those of moves.
+    const KEPT: usize = EVENTS_KEPT_MAX - MOVE_EVENTS_KEPT_MAX;
+    /// More than those of the start of the cluster.
+    const OTHERS: usize = 50;
+    let mut cluster = Cluster::of(2);
+    cluster.datanode("n1").kill();
+    until_found(|| doctor(&cluster), "nodes.gone", "warn");
+    let register = |numbers| {
+        block_on(async { register_jobs(&cluster.client().await, numbers).await });
+    };
+    register(0..KEPT - OTHERS);
+    let report = until_found(|| doctor(&cluster), "nodes.gone", "warn");
+    assert_eq!(report.has("nodes.gone", "warn")["nodes"], json!(["n1"]), "{}", report.ran);
+    register(KEPT - OTHERS..KEPT + OTHERS);
+    let report = doctor(&cluster);
+    assert!(report.find("nodes.gone").is_none(), "{}", report.ran);
+    assert_eq!(report.has("nodes", "ok")["found"], "1 node sends heartbeats", "{}", report.ran);
+    let listed = cluster.json(&["node", "ls", "--all"]);
+    let mut nodes = listed["nodes"].as_array().expect("a list").iter();
+    assert!(nodes.any(|node| node["name"] == "n1" && node["policy"] == "gone"), "{listed}");
 }
 
 #[test]

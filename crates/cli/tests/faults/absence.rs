@@ -3,72 +3,21 @@
 #[path = "../clock/mod.rs"]
 mod clock;
 
+use std::io::Write;
 use std::path::{Path as LocalPath, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path};
+use crate::cluster::leased::{ABSENCE, JOB_LEASE, Leased, get, put};
+use crate::cluster::{Cluster, SOON, Server, Shape, block_on, bytes_of, path, sanderling};
 use crate::disk::{Disks, ENOSPC, Faults};
-use bytes::Bytes;
 use clock::Clock;
-use sanderling_client::{Client, ClientError, PutOptions, Writer};
-use sanderling_protocol::message::{BlockLength, Create, Grant, JobHints, JobInfo, RegisterJob};
+use rustix::process::{Pid, Signal, kill_process};
+use sanderling_client::{Client, ClientError, PutOptions};
+use sanderling_protocol::message::{BlockLength, Create, Grant, JobHints, RegisterJob};
 use sanderling_protocol::{EventKind, Millis, Nonce, Refusal, Reply, Request};
-
-/// Longer than a lease, which is 10 s.
-const ABSENCE: Duration = Duration::from_secs(12);
-
-/// As a writer's.
-const JOB_LEASE: Millis = Millis(10_000);
-
-/// A job and a writer that live on leases, with what the writer was promised.
-struct Leased {
-    job: JobInfo,
-    writer: Writer,
-    flushed: Bytes,
-}
-
-impl Leased {
-    /// Only the test renews the job: a client decides itself when it sends a renewal.
-    async fn begin(client: &Client) -> Self {
-        let (lease, hints) = (JOB_LEASE, JobHints::default());
-        let request = RegisterJob { path: path("/job"), lease, quota_bytes: None, hints };
-        let job = client.register_job(request).await.expect("a job");
-        put(client, "/job/shuffle", 1).await;
-        let options = PutOptions { ttl: Some(Millis(11_000)), ..PutOptions::default() };
-        client.put(&path("/short"), bytes_of(2, 100), &options).await.expect("a file");
-        let mut writer =
-            client.create(&path("/written"), &PutOptions::default()).await.expect("a writer");
-        let flushed = bytes_of(3, 3 << 20);
-        writer.write(&flushed).await.expect("room");
-        writer.flush().await.expect("flushed");
-        client.renew_job(job.job).await.expect("the job lives");
-        Self { job, writer, flushed }
-    }
-
-    /// Everything that the leases hold is there, and goes on.
-    async fn must_be_whole(mut self, client: &Client) {
-        client.renew_job(self.job.job).await.expect("the job lives");
-        get(client, "/job/shuffle", 1).await;
-        let short = client.get(&path("/short")).await.expect("its time to live has not passed");
-        assert!(short == bytes_of(2, 100));
-        self.writer.write(b"more").await.expect("the writer still has its lease");
-        self.writer.close().await.expect("and closes its file");
-        let whole = client.get(&path("/written")).await.expect("what was written");
-        assert!(whole == [&self.flushed[..], b"more"].concat());
-    }
-}
-
-async fn put(client: &Client, name: &str, seed: u64) {
-    let bytes = bytes_of(seed, 1 << 20);
-    client.put(&path(name), bytes, &PutOptions::default()).await.expect("put");
-}
-
-async fn get(client: &Client, name: &str, seed: u64) {
-    let read = client.get(&path(name)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-    assert!(read == bytes_of(seed, 1 << 20), "{name} has other bytes");
-}
 
 #[test]
 fn namenode_that_is_stopped_costs_nobody_a_lease() {
@@ -82,12 +31,50 @@ fn namenode_that_is_stopped_costs_nobody_a_lease() {
         cluster.namenode.resume();
         leased.must_be_whole(&client).await;
         let told = events(&client).await;
-        let is_absence = |kind: &EventKind| match kind {
-            EventKind::NamenodeAbsent { millis } => *millis >= 11_000,
-            _ => false,
-        };
         assert!(told.iter().any(is_absence), "{told:?}");
     });
+}
+
+/// Returns whether an event reports the absence of these tests.
+fn is_absence(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::NamenodeAbsent { millis } if *millis >= 11_000)
+}
+
+/// As when all virtual machines are paused, or the one that has all processes. Clocks go on.
+#[test]
+fn suspension_of_all_machines_ends_no_lease_and_no_node() {
+    let cluster = Cluster::of(2);
+    let (first, second) = (bytes_of(4, 3 << 20), bytes_of(5, 1 << 20));
+    let mut command = sanderling();
+    command.args(["--namenode", &cluster.namenode.address, "fs", "put", "-", "/piped"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut writer = command.spawn().expect("the program can be started");
+    let mut input = writer.stdin.take().expect("piped");
+    input.write_all(&first).expect("read");
+    block_on(async {
+        let client = cluster.client().await;
+        let leased = Leased::begin(&client).await;
+        let send = |signal| kill_process(Pid::from_child(&writer), signal).expect("it runs");
+        send(Signal::STOP);
+        cluster.datanodes.iter().for_each(Server::pause);
+        cluster.namenode.pause();
+        // This is the fault: so long no process runs.
+        tokio::time::sleep(ABSENCE).await;
+        // When the namenode looks at its clock again, the nodes are silent for as long.
+        cluster.namenode.resume();
+        cluster.datanodes.iter().for_each(Server::resume);
+        send(Signal::CONT);
+        leased.must_be_whole(&client).await;
+        let told = events(&client).await;
+        assert!(told.iter().any(is_absence), "{told:?}");
+        let is_end = |kind: &EventKind| matches!(kind, EventKind::NodeGone { .. });
+        assert!(!told.iter().any(is_end), "{told:?}");
+    });
+    input.write_all(&second).expect("read");
+    drop(input);
+    assert!(writer.wait().expect("our own child").success(), "it has lost its lease");
+    let read = block_on(async { cluster.client().await.get(&path("/piped")).await });
+    assert!(read.expect("stored") == [first, second].concat(), "/piped has other bytes");
 }
 
 #[test]

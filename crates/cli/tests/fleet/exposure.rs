@@ -212,6 +212,41 @@ async fn read_for_ever(client: Client) {
     }
 }
 
+/// There is no room for a copy of each block.
+#[test]
+fn copies_leave_a_quarter_of_each_tier_free() {
+    let namenode = vec!["--no-manager".to_owned()];
+    let mut cluster = Cluster::start(Shape { datanodes: 0, namenode, ..Shape::default() });
+    for number in 0..NODES {
+        let name = format!("n{number}");
+        cluster.add(&name, &["--host", &name, "--notice-min", "260ms", "--egress", "1Gbit"]);
+    }
+    block_on(async {
+        let client = cluster.client().await;
+        for seed in 0..120 {
+            let to = path(&format!("/{seed}"));
+            let put = client.put(&to, bytes_of(seed, 1 << 20), &PutOptions::default()).await;
+            put.expect("stored");
+        }
+        // Blocks stay where they are, so only copies take room.
+        let words = ["manager", "--namenode", &cluster.namenode.address, "--name", "m"];
+        let flags = ["--no-rebalance", "--background-share", "100%"];
+        let manager = cluster.serve("m", &[&words[..], &flags].concat());
+        let limit = Instant::now() + TIMEOUT;
+        let mut copied: u64 = 0;
+        while copied < 60 << 20 || !manager.log().contains("no room for copies") {
+            let nodes = client.nodes(false).await.expect("the namenode answers");
+            for tier in nodes.iter().flat_map(|node| &node.tiers) {
+                let is_left = tier.used_bytes <= tier.capacity_bytes / 4 * 3;
+                assert!(is_left, "less than a quarter is free: {tier:?}");
+            }
+            copied = nodes.iter().map(|node| node.copy_bytes).sum();
+            assert!(Instant::now() < limit, "{copied} bytes are copied: {}", manager.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
 #[test]
 fn writers_get_the_room_that_copies_took() {
     let share = ["--background-share", "100%"].map(str::to_owned).to_vec();

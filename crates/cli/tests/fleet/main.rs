@@ -2,9 +2,6 @@
 
 #[path = "../cluster/mod.rs"]
 mod cluster;
-#[path = "../durable/relay.rs"]
-#[allow(dead_code, reason = "each test program uses its part of it")]
-mod relay;
 
 mod agent;
 mod ask_first;

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::cluster::model::{Losses, Model};
+use crate::cluster::relay::Relay;
 use crate::cluster::{
-    Cluster, SOON, Shape, block_on, bytes_of, path, run, sanderling, until_drained, until_gone,
-    until_node,
+    Cluster, SOON, Shape, block_on, bytes_of, http, path, run, sanderling, until_drained,
+    until_gone, until_node,
 };
-use crate::relay::Relay;
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{
-    BlockId, EventKind, Header, Millis, NodeId, NodeSelector, Op, Policy, Request,
+    BlockId, EventKind, Header, Millis, NodeId, NodeSelector, Op, Policy, Refusal, Request,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -527,5 +527,28 @@ fn notice_that_the_namenode_takes_late_is_given_again_with_less_time() {
         let left = info(&client, "n0").await.deadline_in.expect("it has a deadline");
         let at = passed + Duration::from(left);
         assert!(at <= LATEST, "{at:?} after the start: {ran}");
+    });
+}
+
+/// As from the leader of a group that does not find out whether the notice is agreed.
+#[test]
+fn notice_whose_outcome_is_not_known_gets_502_and_is_given_again() {
+    let cluster = Cluster::of(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let undecided = Refusal::Undecided { why: "it leads no more".to_owned() };
+        let namenode = &cluster.namenode.address;
+        let relay = Relay::refusing(namenode, request_with_a_notice, undecided).await;
+        let words = ["datanode", "--namenode", &relay.address, "--name", "noticed"];
+        let noticed = cluster.serve("noticed", &[&words[..], &["--dram", "64MiB"]].concat());
+        relay.close();
+        let body = r#"{"deadline_seconds": 100, "reason": "test"}"#;
+        let answer = http::post(&noticed.http_address, "/v1/notice", body).await;
+        assert!(answer.contains(" 502 ") && answer.contains("\"Undecided\""), "{answer}");
+        let health = http::get(&noticed.http_address, "/healthz").await;
+        assert_eq!(health["is_fenced"], true, "it takes writes: {health}");
+        assert_eq!(info(&client, "noticed").await.policy, Policy::Active, "the notice was taken");
+        relay.open();
+        until_drained(&client, "noticed").await;
     });
 }

@@ -59,7 +59,7 @@ fn member_with_a_damaged_snapshot_says_so_and_comes_back_by_joining_again() {
     block_on(async { put(&client(&group.addresses[0]).await, 0).await });
     let damaged = (group.leader() + 1) % 3;
     group.kill(damaged);
-    let directory = group.directory.path().join(format!("catalog-{damaged}"));
+    let directory = group.catalog(damaged);
     let mut snapshots = 0;
     for entry in fs::read_dir(&directory).expect("listed").flatten() {
         if entry.file_name().to_string_lossy().starts_with("snapshot") {
@@ -96,10 +96,6 @@ fn as_before_a_boot(directory: &Path) {
     fs::write(&state, &bytes).expect("written");
 }
 
-pub(crate) fn catalog(group: &Group, place: usize) -> PathBuf {
-    group.directory.path().join(format!("catalog-{place}"))
-}
-
 /// Returns the number of the member at an address.
 pub(crate) fn member(group: &Group, address: &str) -> String {
     // Any of them answers; the one that leads may run outside of the group's list.
@@ -117,7 +113,7 @@ fn directory_that_a_crash_may_have_cut_is_recovered_only_on_demand() {
     for place in 0..3 {
         group.kill(place);
     }
-    let directory = catalog(&group, 0);
+    let directory = group.catalog(0);
     as_before_a_boot(&directory);
     let catalog = text(directory);
     let words = ["group", "recover", "--dir", &catalog];
@@ -139,7 +135,7 @@ fn member_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
     block_on(async { put(&client(&group.addresses[0]).await, 0).await });
     let cut = (group.leader() + 1) % 3;
     group.kill(cut);
-    let directory = catalog(&group, cut);
+    let directory = group.catalog(cut);
     as_before_a_boot(&directory);
     let (listen, there) = (group.addresses[cut].clone(), text(directory.clone()));
     let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
@@ -161,7 +157,7 @@ fn member_whose_journal_lacks_a_round_before_a_change_takes_it_from_the_log() {
     let mut group = Group::start(3, &[]);
     let cut = (group.leader() + 1) % 3;
     let journals = || -> Vec<PathBuf> {
-        let entries = fs::read_dir(catalog(&group, cut)).expect("listed").flatten();
+        let entries = fs::read_dir(group.catalog(cut)).expect("listed").flatten();
         let is_journal = |path: &PathBuf| text(path.clone()).contains("/journal-");
         entries.map(|entry| entry.path()).filter(is_journal).collect()
     };
@@ -179,10 +175,10 @@ fn member_whose_journal_lacks_a_round_before_a_change_takes_it_from_the_log() {
         journals().into_iter().map(|it| (fs::read(&it).expect("read"), it)).collect();
     values(3..5);
     let (to, wide) = (group.addresses[group.leader()].clone(), group.addresses.join(","));
-    let state = || fs::read(catalog(&group, cut).join("group-state.bin")).expect("read");
+    let state = || fs::read(group.catalog(cut).join("group-state.bin")).expect("read");
     let written = state();
     group.add("127.0.0.1:0", Some(&to), &[]);
-    let state = || fs::read(catalog(&group, cut).join("group-state.bin")).expect("read");
+    let state = || fs::read(group.catalog(cut).join("group-state.bin")).expect("read");
     until("the change is written", SOON, || (state() != written).then_some(()));
     until("the new one is a spare", SOON, || {
         let roles = group.roles(cut);
@@ -220,8 +216,8 @@ fn spare_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
     };
     until("the spare has it", SOON, || (commands(1) == commands(0)).then_some(()));
     group.kill(1);
-    as_before_a_boot(&catalog(&group, 1));
-    let there = text(catalog(&group, 1));
+    as_before_a_boot(&group.catalog(1));
+    let there = text(group.catalog(1));
     let words = ["namenode", "--listen", &spare.0, "--http", "none", "--dir", &there];
     let ended = run(sanderling().args(words));
     assert!(ended.code != 0 && ended.stderr.contains("may have forgotten"), "{ended}");
@@ -229,7 +225,7 @@ fn spare_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
     let removed = group.cli(0, &["group", "remove", "2"]);
     assert_eq!(removed.code, 0, "{removed}");
     group.kill(0);
-    as_before_a_boot(&catalog(&group, 0));
+    as_before_a_boot(&group.catalog(0));
     group.restart(0);
     block_on(async { assert_there(&client(&to).await, 0..1).await });
 }
@@ -266,9 +262,9 @@ fn only_voter_that_a_crash_may_have_cut_leaves_it_to_the_operator_to_go_on_from_
         (rows.len() == 2 && rows.iter().all(|it| it["behind_entries"] == 0)).then_some(())
     });
     group.kill(0);
-    as_before_a_boot(&catalog(&group, 0));
-    cut_ends(&catalog(&group, 0));
-    let there = text(catalog(&group, 0));
+    as_before_a_boot(&group.catalog(0));
+    cut_ends(&group.catalog(0));
+    let there = text(group.catalog(0));
     let words = ["namenode", "--listen", &to, "--http", "none", "--dir", &there];
     let refused = run(sanderling().args([&words[..], &["--sync", "os"]].concat()));
     assert_ne!(refused.code, 0, "{refused}");
@@ -277,13 +273,13 @@ fn only_voter_that_a_crash_may_have_cut_leaves_it_to_the_operator_to_go_on_from_
         assert!(refused.stderr.contains(says), "{says}: {refused}");
     }
     group.kill(1);
-    let recovered = run(sanderling().args(["group", "recover", "--dir"]).arg(catalog(&group, 1)));
+    let recovered = run(sanderling().args(["group", "recover", "--dir"]).arg(group.catalog(1)));
     assert_eq!(recovered.code, 0, "{recovered}");
     group.restart(1);
     block_on(async { assert_there(&client(&spare).await, 0..50).await });
     // Without what is lost, the voter's directory begins another generation.
     let mut accepted = sanderling();
-    accepted.args(["group", "recover", "--accept-loss", "--dir"]).arg(catalog(&group, 0));
+    accepted.args(["group", "recover", "--accept-loss", "--dir"]).arg(group.catalog(0));
     let accepted = run(&mut accepted);
     assert_eq!(accepted.code, 0, "{accepted}");
 }
@@ -315,7 +311,7 @@ fn member_whose_sync_fails_ends_at_once_and_the_others_go_on() {
         {
             assert!(log.contains(says), "{says}: {log}");
         }
-        let mark = catalog(&group, failed).join("group-sync-failed");
+        let mark = group.catalog(failed).join("group-sync-failed");
         assert!(mark.exists(), "the next start must not believe a sync");
         files.set(FileFaults::default());
         group.restart(failed);
@@ -333,7 +329,7 @@ fn member_whose_log_was_not_synced_when_it_ended_comes_back_only_as_a_new_one() 
     block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
     let failed = (leader + 1) % 3;
     group.kill(failed);
-    let directory = catalog(&group, failed);
+    let directory = group.catalog(failed);
     // As a process leaves it whose sync has failed.
     fs::write(directory.join("group-sync-failed"), b"").expect("written");
     let (listen, there) = (group.addresses[failed].clone(), text(directory.clone()));
@@ -354,7 +350,7 @@ fn member_whose_log_was_not_synced_when_it_ended_comes_back_only_as_a_new_one() 
 fn with_files(group: &mut Group, files: &FaultyFiles, place: usize, leads: bool) -> Server {
     let variables = files.variables();
     group.kill(place);
-    let (listen, there) = (group.addresses[place].clone(), text(catalog(group, place)));
+    let (listen, there) = (group.addresses[place].clone(), text(group.catalog(place)));
     let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
     let words = [&words[..], &["--sync", "always"]].concat();
     let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
@@ -381,9 +377,9 @@ fn member_whose_disk_is_full_ends_and_the_others_go_on() {
         let full = group.leader() + usize::from(!leads);
         let (full, all) = (full % 3, group.addresses.join(","));
         group.kill(full);
-        let (listen, there) = (group.addresses[full].clone(), text(catalog(&group, full)));
+        let (listen, there) = (group.addresses[full].clone(), text(group.catalog(full)));
         let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
-        let variables = disks.variables("full", &catalog(&group, full));
+        let variables = disks.variables("full", &group.catalog(full));
         let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
         let name = format!("namenode-{full}");
         let mut server = spawn_with(group.directory.path(), &name, &words, &variables).serves();
@@ -454,7 +450,7 @@ fn recovery_of_a_group_that_is_killed_is_given_again() {
     }
     let copy = |to: &Path| {
         fs::create_dir(to).expect("made");
-        for entry in fs::read_dir(catalog(&group, survivor)).expect("listed").flatten() {
+        for entry in fs::read_dir(group.catalog(survivor)).expect("listed").flatten() {
             fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
         }
     };

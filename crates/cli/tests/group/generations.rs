@@ -1,29 +1,21 @@
 //! Beginnings of a group that exclude each other: an old majority that comes back after a recovery,
 //! and two recoveries from two survivors. Greetings name the generation.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use crate::cluster::guarded::text;
-use crate::cluster::namenodes::{Group, assert_there, client, config, put, value};
+use crate::cluster::namenodes::{Group, OpenClient, assert_there, client, put, until_up, up};
 use crate::cluster::{
-    Port, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until, until_node,
+    Port, SOON, block_on, bytes_of, path, run, sanderling, spawn_with, until, until_node,
 };
-use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_client::PutOptions;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::node::{Availability, NodeInfo};
 use sanderling_protocol::{Header, Op, Order, OrderReply, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection, ConnectionOptions};
 
-fn catalog(group: &Group, place: usize) -> PathBuf {
-    group.directory.path().join(format!("catalog-{place}"))
-}
-
 /// Begins the group anew from a member's directory. Returns the name of the generation.
 fn recover(group: &Group, place: usize) -> String {
-    let directory = text(catalog(group, place));
+    let directory = text(group.catalog(place));
     let recovered = run(sanderling().args(["group", "recover", "--json", "--dir", &directory]));
     assert_eq!(recovered.code, 0, "{recovered}");
     let shown: serde_json::Value = serde_json::from_str(&recovered.stdout).unwrap_or_default();
@@ -43,25 +35,6 @@ fn greet(address: &str, role: Role, known: GroupGeneration) -> Result<GroupGener
     })
 }
 
-fn datanode(group: &Group, name: &str, addresses: &str) -> Server {
-    let words = ["datanode", "--namenode", addresses, "--name", name, "--dram", "64MiB"];
-    spawn_with(group.directory.path(), name, &words, &[]).serves()
-}
-
-/// Returns how many datanodes a namenode has heartbeats of.
-fn up(address: &str) -> usize {
-    block_on(async {
-        let Ok(client) = Client::connect(address, config()).await else { return 0 };
-        let nodes = client.nodes(true).await.unwrap_or_default();
-        let is_up = |node: &&NodeInfo| node.availability == Availability::Up;
-        nodes.iter().filter(is_up).count()
-    })
-}
-
-fn until_up(address: &str, count: usize) {
-    until("the datanodes have registered", SOON, || (up(address) == count).then_some(()));
-}
-
 #[test]
 fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation() {
     let mut group = Group::start(3, &[]);
@@ -69,25 +42,19 @@ fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation
     let port = Port::new();
     let anew = port.address();
     let all = format!("{},{anew}", group.addresses.join(","));
-    let _datanode = datanode(&group, "one", &all);
-    // The client stays open, and so does what its tasks run on.
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let open = runtime.block_on(async {
-        let config = ClientConfig { call_deadline: Duration::from_secs(60), ..config() };
-        let open = Client::connect(&all, config).await.expect("one leads");
-        put(&open, 0).await;
-        open
-    });
+    let _datanode = group.datanode("one", &all, &[]);
+    let open = OpenClient::connect(&all);
+    open.block_on(put(&open.client, 0));
     for place in 0..3 {
         group.kill(place);
     }
     let name = recover(&group, 0);
-    let directory = text(catalog(&group, 0));
+    let directory = text(group.catalog(0));
     let words = ["namenode", "--listen", &anew, "--http", "127.0.0.1:0", "--dir", &directory];
     let mut server = spawn_with(group.directory.path(), "anew", &words, &[]).serves();
-    runtime.block_on(async {
-        put(&open, 1).await;
-        assert_there(&open, 0..2).await;
+    open.block_on(async {
+        put(&open.client, 1).await;
+        assert_there(&open.client, 0..2).await;
     });
     until_up(&anew, 1);
     // Two of the three have a majority, elect, and answer whoever knows nothing.
@@ -96,18 +63,9 @@ fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation
     }
     let old = group.leader();
     let old = group.addresses[old].clone();
-    runtime.block_on(async { put(&client(&old).await, 5).await });
+    open.block_on(async { put(&client(&old).await, 5).await });
     server.kill();
-    // The client is left with the older members, which would take it.
-    runtime.block_on(async {
-        let hasty = open.with_deadline(Duration::from_secs(3));
-        let to = path("/late");
-        let late = hasty.put(&to, value(9), &PutOptions::default()).await;
-        // Which of the addresses that it tried last is in the error depends on the time.
-        late.expect_err("the older members are none of this group");
-        let there = client(&old).await.stat(&to).await;
-        assert!(there.is_err(), "an older member has it");
-    });
+    open.assert_stores_nothing_at(&old);
     let later = greet(&old, Role::Client, GroupGeneration::default()).expect("it knows nothing");
     let later = later.next(7);
     assert!(name.starts_with("1-"), "{name}");
@@ -118,7 +76,7 @@ fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation
         assert!(refused.as_ref().is_err_and(is_refused), "{refused:?}");
     }
     // What is only claimed has ended no member.
-    runtime.block_on(async { put(&client(&old).await, 6).await });
+    open.block_on(async { put(&client(&old).await, 6).await });
     let seen = greet(&old, Role::Client, GroupGeneration::default()).expect("it serves");
     assert_eq!(seen.number(), 0);
     let refused = greet(&old, Role::Client, later).expect_err("refused").to_string();
@@ -131,16 +89,14 @@ fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation
 fn two_recoveries_from_two_survivors_refuse_each_other_by_name() {
     let mut group = Group::start(3, &[]);
     let all = group.addresses.join(",");
-    let _datanodes = [datanode(&group, "one", &all), datanode(&group, "two", &all)];
+    let _datanodes = ["one", "two"].map(|name| group.datanode(name, &all, &[]));
+    let open = OpenClient::connect(&all);
     let large = |seed| bytes_of(seed, 20_000);
-    // The client stays open, and so does what its tasks run on.
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let open = runtime.block_on(async {
-        let config = ClientConfig { call_deadline: Duration::from_secs(60), ..config() };
-        let open = Client::connect(&all, config).await.expect("one leads");
-        open.put(&path("/0"), large(0), &PutOptions::default()).await.expect("stored");
-        open
-    });
+    let put_large = |seed: u64| {
+        let to = path(&format!("/{seed}"));
+        open.block_on(open.client.put(&to, large(seed), &PutOptions::default())).expect("stored");
+    };
+    put_large(0);
     for place in 0..3 {
         group.kill(place);
     }
@@ -148,9 +104,7 @@ fn two_recoveries_from_two_survivors_refuse_each_other_by_name() {
     assert!(one.starts_with("1-") && other.starts_with("1-") && one != other, "{one} {other}");
     group.restart(0);
     until_up(&group.addresses[0], 2);
-    runtime.block_on(async {
-        open.put(&path("/1"), large(1), &PutOptions::default()).await.expect("stored");
-    });
+    put_large(1);
     group.restart(1);
     let both = group.addresses[..2].join(",");
     let refused = run(sanderling().args(["fs", "ls", "/", "--namenode", &both]));
@@ -158,12 +112,12 @@ fn two_recoveries_from_two_survivors_refuse_each_other_by_name() {
     assert!(refused.code != 0 && says("two recoveries have begun generation 1"), "{refused}");
     assert!(says(&one) && says(&other), "{refused}");
     // Those of the first recovery go on with it, and the other one has none of them.
-    runtime.block_on(async {
-        for seed in 0..2 {
-            let read = open.get(&path(&format!("/{seed}"))).await.expect("readable");
-            assert!(read == large(seed), "/{seed} has other bytes");
-        }
-        open.put(&path("/2"), large(2), &PutOptions::default()).await.expect("stored");
+    for seed in 0..2 {
+        let read = open.block_on(open.client.get(&path(&format!("/{seed}")))).expect("readable");
+        assert!(read == large(seed), "/{seed} has other bytes");
+    }
+    put_large(2);
+    open.block_on(async {
         let stat = client(&group.addresses[1]).await.stat(&path("/2")).await;
         assert!(stat.is_err(), "the other recovery has it");
     });
@@ -175,13 +129,7 @@ fn two_recoveries_from_two_survivors_refuse_each_other_by_name() {
         assert!(refused.contains(&one) && refused.contains(&other), "{refused}");
     }
     group.kill(0);
-    runtime.block_on(async {
-        let hasty = open.with_deadline(Duration::from_secs(3));
-        let put = hasty.put(&path("/3"), value(3), &PutOptions::default()).await;
-        assert!(put.is_err(), "the other recovery is none of this client's");
-        let stat = client(&group.addresses[1]).await.stat(&path("/3")).await;
-        assert!(stat.is_err(), "the other recovery has it");
-    });
+    open.assert_stores_nothing_at(&group.addresses[1]);
 }
 
 /// Gives a datanode an order as the leader of a term.
@@ -204,7 +152,7 @@ async fn order_in(term: u64, address: &str, order: &Order) -> Result<OrderReply,
 fn datanode_refuses_late_orders_of_an_earlier_leader() {
     let group = Group::start(3, &[]);
     let all = group.addresses.join(",");
-    let one = datanode(&group, "one", &all);
+    let one = group.datanode("one", &all, &[]);
     let first = group.leader();
     let term = |place: usize| {
         let listed = group.cli(place, &["group", "ls", "--json"]);

@@ -10,7 +10,7 @@ use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, put};
 use crate::cluster::{SOON, Server, block_on, spawn_with, until};
 use crate::disk::{EIO, ENOSPC};
-use crate::errors::{catalog, member};
+use crate::errors::member;
 use crate::faulty_files::{FaultyFiles, FileFaults};
 
 /// Connections of the writers.
@@ -98,7 +98,7 @@ async fn write(
 }
 
 /// Lets a member lead.
-fn lead(group: &Group, place: usize) {
+pub(crate) fn lead(group: &Group, place: usize) {
     let address = &group.addresses[place];
     let others = || group.running().find(|it| *it != place).expect("another one runs");
     let leads = || group.roles(others()).contains(&(address.clone(), "Leader".to_owned()));
@@ -113,7 +113,7 @@ fn lead(group: &Group, place: usize) {
 /// Starts a member again, with files that can be made to fail.
 fn with_faults(group: &mut Group, files: &FaultyFiles, place: usize, sync: &str) -> Server {
     group.kill(place);
-    let (listen, there) = (group.addresses[place].clone(), text(catalog(group, place)));
+    let (listen, there) = (group.addresses[place].clone(), text(group.catalog(place)));
     let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
     let words = [&words[..], &["--sync", sync]].concat();
     let variables = files.variables();

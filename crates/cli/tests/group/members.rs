@@ -660,7 +660,7 @@ fn member_that_lost_its_directory_joins_again_and_gets_everything() {
     });
     let lost = group.running().find(|place| *place != leader).expect("another runs");
     group.kill(lost);
-    let catalog = group.directory.path().join(format!("catalog-{lost}"));
+    let catalog = group.catalog(lost);
     std::fs::remove_dir_all(catalog).expect("removed");
     let (own, join) = (group.addresses[lost].clone(), group.addresses[leader].clone());
     group.members[lost] = Some(group.spawn(lost, &own, Some(&join), &[]));

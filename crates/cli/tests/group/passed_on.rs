@@ -75,3 +75,29 @@ fn backup_that_takes_longer_than_other_pages_comes_through_a_member_that_does_no
     let taken = taken.expect("a leader sent one");
     assert!(taken.took >= slow, "the disk is slow: {taken}");
 }
+
+/// The leader stands still. Its group has no other voter, so it leads on afterwards.
+#[test]
+fn forecast_through_a_member_that_does_not_lead_is_awaited_for_longer_than_other_pages() {
+    const FORECAST: &str = "/v1/nodes/d0/forecast";
+    let alone = ["--voters", "1"];
+    let mut group = Group::start(1, &alone);
+    let first = group.addresses[0].clone();
+    group.add("127.0.0.1:0", Some(&first), &alone);
+    let _datanode = group.datanode("d0", &first, &[]);
+    let [leader, spare] = [0, 1].map(|place| group.members[place].as_ref().expect("it runs"));
+    let page = |target: &str| block_on(http::page(&spare.http_address, target));
+    until("the spare passes pages on", SOON, || page(FORECAST).contains(" 200 ").then_some(()));
+    leader.pause();
+    let began = Instant::now();
+    let (other, forecast) = std::thread::scope(|scope| {
+        let forecast = scope.spawn(|| page(FORECAST));
+        let other = page("/v1/nodes");
+        // Too late for that one.
+        leader.resume();
+        (other, forecast.join().expect("no panic"))
+    });
+    assert!(other.contains(" 503 ") && other.contains("NotLeader"), "{other}");
+    assert!(began.elapsed() >= WITHIN, "after {:?}: {other}", began.elapsed());
+    assert!(forecast.contains(" 200 ") && forecast.contains("\"fits\""), "{forecast}");
+}

@@ -102,11 +102,7 @@ impl Fleet {
         }
         group.until_voters(3);
         let addresses = group.addresses.join(",");
-        let datanode = |name: &str| {
-            let words = ["datanode", "--namenode", &addresses, "--name", name, "--dram", "64MiB"];
-            spawn_with(group.directory.path(), name, &words, &[]).serves()
-        };
-        let datanodes = vec![datanode("one"), datanode("two")];
+        let datanodes = ["one", "two"].map(|name| group.datanode(name, &addresses, &[])).into();
         Self { group, _datanodes: datanodes }
     }
 
@@ -115,7 +111,7 @@ impl Fleet {
     }
 
     fn catalog(&self, place: usize) -> PathBuf {
-        self.group.directory.path().join(format!("catalog-{place}"))
+        self.group.catalog(place)
     }
 
     /// Starts a namenode on a directory, at the address that a member had.

@@ -3,31 +3,18 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::cluster::guarded::text;
-use crate::cluster::namenodes::{Group, client, config, value};
+use crate::cluster::namenodes::{Group, OpenClient, until_up, up};
 use crate::cluster::{
-    Port, Ran, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until,
-    until_drained, until_node,
+    Port, Ran, SOON, Server, bytes_of, path, run, sanderling, until, until_drained, until_node,
 };
-use sanderling_client::{Client, ClientConfig, PutOptions};
-use sanderling_protocol::node::{Availability, NodeInfo};
+use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::{NodeSelector, Policy};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
 /// More than a value in the catalog: the bytes are on a datanode.
 const BYTES: usize = 20_000;
-
-fn catalog(group: &Group, place: usize) -> PathBuf {
-    group.directory.path().join(format!("catalog-{place}"))
-}
-
-fn datanode(group: &Group, name: &str, addresses: &str) -> Server {
-    let words = ["datanode", "--namenode", addresses, "--name", name, "--dram", "64MiB"];
-    spawn_with(group.directory.path(), name, &words, &[]).serves()
-}
 
 /// Takes a backup of the namenode that leads; returns its file.
 fn backup(group: &Group) -> String {
@@ -42,7 +29,7 @@ fn backup(group: &Group) -> String {
 /// Restores a backup into the directory of the member at a place. Returns the number of the
 /// generation that begins.
 fn restore(group: &Group, place: usize, file: &str, flags: &[&str]) -> u64 {
-    let directory = text(catalog(group, place));
+    let directory = text(group.catalog(place));
     let words = ["namenode", "restore", "--json", "--from", file, "--dir", &directory];
     begun(&run(sanderling().args(words).args(flags)))
 }
@@ -50,7 +37,7 @@ fn restore(group: &Group, place: usize, file: &str, flags: &[&str]) -> u64 {
 /// Recovers an archive into the directory of the member at a place, as a namenode alone. Returns
 /// the number of the generation that begins.
 fn recover(group: &Group, place: usize, archive: &str, flags: &[&str]) -> u64 {
-    let directory = text(catalog(group, place));
+    let directory = text(group.catalog(place));
     let words = ["namenode", "recover", "--json", "--archive", archive, "--dir", &directory];
     begun(&run(sanderling().args(words).args(flags)))
 }
@@ -82,9 +69,7 @@ async fn assert_stored(client: &Client, seed: u64) {
 struct Fleet {
     group: Group,
     _datanodes: [Server; 2],
-    open: Client,
-    /// What the client's tasks run on.
-    runtime: Runtime,
+    open: OpenClient,
     /// The member from whose directory the group was begun anew.
     first: usize,
     /// A backup of the first namenode, before others joined it. It has `/0`.
@@ -104,14 +89,9 @@ impl Fleet {
         let archive_alone = text(group.directory.path().join("archive"));
         group.add(&addresses[0], None, &["--archive", &archive_alone]);
         let all = addresses.join(",");
-        let datanodes = [datanode(&group, "one", &all), datanode(&group, "two", &all)];
-        let runtime = Runtime::new().expect("a runtime");
-        let open = runtime.block_on(async {
-            let config = ClientConfig { call_deadline: Duration::from_secs(90), ..config() };
-            let open = Client::connect(&all, config).await.expect("it serves");
-            store(&open, 0).await;
-            open
-        });
+        let datanodes = ["one", "two"].map(|name| group.datanode(name, &all, &[]));
+        let open = OpenClient::connect(&all);
+        open.block_on(store(&open.client, 0));
         let backup_alone = format!("{}.alone", backup(&group));
         fs::rename(group.directory.path().join("catalog.backup"), &backup_alone).expect("renamed");
         let mut alone = group.members[0].take().expect("it runs");
@@ -125,13 +105,13 @@ impl Fleet {
         group.until_voters(3);
         let first = group.leader();
         (0..3).for_each(|place| group.kill(place));
-        let directory = text(catalog(&group, first));
+        let directory = text(group.catalog(first));
         let recovered = run(sanderling().args(["group", "recover", "--dir", &directory]));
         assert_eq!(recovered.code, 0, "{recovered}");
         group.restart(first);
         let (stored, _datanodes) = (vec![0], datanodes);
         let mut fleet =
-            Self { group, _datanodes, open, runtime, first, backup_alone, archive_alone, stored };
+            Self { group, _datanodes, open, first, backup_alone, archive_alone, stored };
         fleet.join(first);
         fleet.store(1);
         fleet
@@ -149,22 +129,23 @@ impl Fleet {
     /// Stores one more object, and reads all.
     fn store(&mut self, seed: u64) {
         self.stored.push(seed);
-        self.runtime.block_on(async {
-            store(&self.open, seed).await;
+        self.open.block_on(async {
+            store(&self.open.client, seed).await;
             for seed in &self.stored {
-                assert_stored(&self.open, *seed).await;
+                assert_stored(&self.open.client, *seed).await;
             }
         });
     }
 
     /// Empties a datanode, which takes orders, and takes it back.
     fn empty(&self, name: &str) {
-        self.runtime.block_on(async {
+        let client = &self.open.client;
+        self.open.block_on(async {
             let node = NodeSelector(name.to_owned());
-            self.open.decommission(&node, "a test").await.expect("taken");
-            until_drained(&self.open, name).await;
-            self.open.cancel(&node).await.expect("taken back");
-            until_node(&self.open, name, "active", |node| node.policy == Policy::Active).await;
+            client.decommission(&node, "a test").await.expect("taken");
+            until_drained(client, name).await;
+            client.cancel(&node).await.expect("taken back");
+            until_node(client, name, "active", |node| node.policy == Policy::Active).await;
         });
     }
 
@@ -178,7 +159,7 @@ impl Fleet {
         self.kill_all();
         let place = self.group.members.len();
         for lost in 0..place {
-            let _ = fs::remove_dir_all(catalog(&self.group, lost));
+            let _ = fs::remove_dir_all(self.group.catalog(lost));
         }
         let begun = restore(&self.group, place, copy, &[]);
         let address = self.group.addresses[self.first].clone();
@@ -291,7 +272,7 @@ fn recovery_of_a_generation_from_before_the_group_of_its_archive_begins_a_later_
     let number = recover(&group, anew, &place, &["--generation", "1"]);
     assert!(number > 1, "generation {number}");
     // The archive has none of that number.
-    let directory = text(catalog(&group, anew));
+    let directory = text(group.catalog(anew));
     let words = ["group", "recover", "--json", "--archive", &place, "--dir", &directory];
     let later = begun(&run(sanderling().args(words).arg("--replace")));
     assert!(later > number, "generation {later} in a directory that had begun {number}");
@@ -309,25 +290,15 @@ fn survivor_that_is_recovered_after_a_restore_begins_a_generation_that_follows_i
     let number = restore(&fleet.group, place, &file, &[]);
     let address = fleet.group.addresses[fleet.first].clone();
     fleet.group.add(&address, None, &[]);
-    until("the datanodes have registered", SOON, || (up(&address) == 2).then_some(()));
-    fleet.runtime.block_on(assert_stored(&fleet.open, 0));
+    until_up(&address, 2);
+    fleet.open.block_on(assert_stored(&fleet.open.client, 0));
     fleet.group.kill(place);
-    let (directory, after) = (text(catalog(&fleet.group, survivor)), number.to_string());
+    let (directory, after) = (text(fleet.group.catalog(survivor)), number.to_string());
     let words = ["group", "recover", "--json", "--dir", &directory, "--after", &after];
     assert_eq!(begun(&run(sanderling().args(words))), number + 1);
     fleet.group.addresses[survivor] = address;
     fleet.group.restart(survivor);
     fleet.assert_goes_on(survivor);
-}
-
-/// Returns how many datanodes a namenode has heartbeats of.
-fn up(address: &str) -> usize {
-    block_on(async {
-        let Ok(client) = Client::connect(address, config()).await else { return 0 };
-        let nodes = client.nodes(true).await.unwrap_or_default();
-        let is_up = |node: &&NodeInfo| node.availability == Availability::Up;
-        nodes.iter().filter(is_up).count()
-    })
 }
 
 #[test]
@@ -337,25 +308,20 @@ fn members_that_run_beside_the_restored_backup_of_their_group_are_refused() {
     let port = Port::new();
     let anew = port.address();
     let all = format!("{},{anew}", group.addresses.join(","));
-    let _datanode = datanode(&group, "one", &all);
-    let runtime = Runtime::new().expect("a runtime");
-    let open = runtime.block_on(async {
-        let config = ClientConfig { call_deadline: Duration::from_secs(90), ..config() };
-        let open = Client::connect(&all, config).await.expect("one leads");
-        store(&open, 0).await;
-        open
-    });
+    let _datanode = group.datanode("one", &all, &[]);
+    let open = OpenClient::connect(&all);
+    open.block_on(store(&open.client, 0));
     let file = backup(&group);
     (0..3).for_each(|place| group.kill(place));
     let restored = group.members.len();
     let begun = restore(&group, restored, &file, &[]);
     assert!(begun > 1, "generation {begun}");
     group.add(&anew, None, &[]);
-    runtime.block_on(async {
-        store(&open, 1).await;
-        assert_stored(&open, 0).await;
+    open.block_on(async {
+        store(&open.client, 1).await;
+        assert_stored(&open.client, 0).await;
     });
-    until("the datanode has registered", SOON, || (up(&anew) == 1).then_some(()));
+    until_up(&anew, 1);
     // Two of the three have a majority, elect, and answer whoever has met no generation.
     for place in [1, 2] {
         group.restart(place);
@@ -366,15 +332,7 @@ fn members_that_run_beside_the_restored_backup_of_their_group_are_refused() {
     });
     let old = group.addresses[old].clone();
     group.kill(restored);
-    // The client is left with the older members, which would take it.
-    runtime.block_on(async {
-        let hasty = open.with_deadline(Duration::from_secs(3));
-        let to = path("/late");
-        let late = hasty.put(&to, value(9), &PutOptions::default()).await;
-        late.expect_err("the older members are none of this group");
-        let there = client(&old).await.stat(&to).await;
-        assert!(there.is_err(), "an older member has it");
-    });
+    open.assert_stores_nothing_at(&old);
     // The datanode sends its heartbeats to none of them.
     until("the older members have no datanode", SOON, || (up(&old) == 0).then_some(()));
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, config, put};
 use crate::cluster::{SOON, block_on, path, run, sanderling, until};
+use crate::faulty_files::{FaultyFiles, FileFaults};
 use bytes::Bytes;
 use sanderling_client::Client;
 use sanderling_core::catalog::Catalog;
@@ -243,8 +244,7 @@ fn snapshot(term: u64) -> Body {
 
 /// Returns the names in the directory of a member's catalog that begin so.
 fn files_of(group: &Group, place: usize, begin: &str) -> Vec<PathBuf> {
-    let catalog = group.directory.path().join(format!("catalog-{place}"));
-    let entries = fs::read_dir(catalog).expect("listed").flatten();
+    let entries = fs::read_dir(group.catalog(place)).expect("listed").flatten();
     let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(begin));
     found.map(|entry| entry.path()).collect()
 }
@@ -287,6 +287,56 @@ fn snapshots_that_are_no_leaders_or_lack_their_catalog_end_no_member_and_leave_n
         is_there.then_some(())
     });
     block_on(async { assert_there(&client(&all).await, 0..2).await });
+}
+
+/// Each is a whole catalog in the member's memory, and none of them is dropped that it may await.
+#[test]
+fn snapshots_that_a_busy_member_has_not_taken_are_two_at_most() {
+    let mut group = Group::start(3, &[]);
+    let Some(files) = FaultyFiles::build(group.directory.path(), "rounds-") else {
+        return eprintln!("SKIPPED: no C compiler makes the files that wait");
+    };
+    let all = group.addresses.join(",");
+    let place = (group.leader() + 1) % 3;
+    group.kill(place);
+    group.variables = files.variables();
+    group.restart(place);
+    group.until_voters(3);
+    let there = (0..3).find_map(|place| files_of(&group, place, "snapshot-").pop());
+    let file = fs::read(there.expect("a snapshot")).expect("it can be read");
+    let arrived = || files_of(&group, place, "group-snapshot-").len();
+    let number = |place: usize| u32::try_from(place % 3 + 1).expect("small");
+    let now = term(&group);
+    block_on(async {
+        let rogue = RogueMember::connect(&group.addresses[place], Role::Namenode, None).await;
+        let rogue = rogue.expect("open");
+        // Of an earlier term, in the name of a member that has started once: it is not awaited.
+        let (from, to) = (number(place + 1), number(place));
+        let envelope = rogue.envelope(from, to, now - 1, snapshot(now - 1));
+        files.set(FileFaults { waits: true, ..FileFaults::default() });
+        let client = client(&all).await;
+        let mut refused = None;
+        for sending in 1..50 {
+            // The member's writer waits for the log once it has one of these.
+            put(&client, sending).await;
+            if let Err(refusal) = rogue.send_snapshot(sending, &envelope, &file).await {
+                refused = Some(refusal);
+                break;
+            }
+        }
+        let is_refused = matches!(refused, Some(Refusal::RetryAfter { .. }));
+        assert!(is_refused, "too many wait: {refused:?}, {} files", arrived());
+        assert!(arrived() <= 2, "{} files: one that was refused stays", arrived());
+        files.set(FileFaults::default());
+        until("the writer has taken both", SOON, || (arrived() == 0).then_some(()));
+        let sent = rogue.send_snapshot(50, &envelope, &file).await;
+        assert!(sent.is_ok(), "there is a place again: {sent:?}");
+        until("its file is removed", SOON, || (arrived() == 0).then_some(()));
+        put(&client, 50).await;
+    });
+    let server = group.members[place].as_mut().expect("it runs");
+    assert!(server.ended().is_none(), "it ended: {}", server.log());
+    group.until_voters(3);
 }
 
 /// Three namenodes with a secret.

@@ -8,10 +8,6 @@ use crate::cluster::namenodes::{Group, assert_there, client, put};
 use crate::cluster::tasks::{SmallDisk, is_root};
 use crate::cluster::{Ran, SOON, block_on, run, sanderling, until};
 
-fn catalog(group: &Group, place: usize) -> PathBuf {
-    group.directory.path().join(format!("catalog-{place}"))
-}
-
 /// Returns the files of a directory whose names begin so.
 fn files_of(directory: &Path, begin: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("listed").flatten();
@@ -66,8 +62,8 @@ fn member_without_its_state_does_not_start_alone() {
     let mut group = Group::start(3, &[]);
     put_some(&group.addresses[0].clone(), 0..3);
     group.kill(0);
-    assert_eq!(remove_files(&catalog(&group, 0), "group-state."), 1);
-    let ended = refused(&group.addresses[0], &catalog(&group, 0), &[]);
+    assert_eq!(remove_files(&group.catalog(0), "group-state."), 1);
+    let ended = refused(&group.addresses[0], &group.catalog(0), &[]);
     for part in ["group-state.bin", "it is missing", "--join ADDRESS"] {
         assert!(ended.stderr.contains(part), "{part}: {ended}");
     }
@@ -84,13 +80,13 @@ fn member_whose_log_is_gone_does_not_vote() {
     put_some(&group.addresses[leader].clone(), 0..3);
     let lost = (leader + 1) % 3;
     group.kill(lost);
-    assert!(remove_files(&catalog(&group, lost), "rounds-") > 0);
-    let ended = refused(&group.addresses[lost], &catalog(&group, lost), &[]);
+    assert!(remove_files(&group.catalog(lost), "rounds-") > 0);
+    let ended = refused(&group.addresses[lost], &group.catalog(lost), &[]);
     for part in ["lacks entries that this member has acknowledged", "--join ADDRESS"] {
         assert!(ended.stderr.contains(part), "{part}: {ended}");
     }
     // As it says.
-    fs::rename(catalog(&group, lost), group.directory.path().join("away")).expect("renamed");
+    fs::rename(group.catalog(lost), group.directory.path().join("away")).expect("renamed");
     let (at, join) = (group.addresses[lost].clone(), group.addresses[leader].clone());
     group.members[lost] = Some(group.spawn(lost, &at, Some(&join), &[]));
     group.until_voters(3);
@@ -107,7 +103,7 @@ fn member_whose_log_is_older_than_its_catalog_does_not_vote() {
     let kept = group.directory.path().join("kept");
     fs::create_dir(&kept).expect("made");
     let rounds = || {
-        fs::read_dir(catalog(&group, old))
+        fs::read_dir(group.catalog(old))
             .expect("listed")
             .flatten()
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("rounds-"))
@@ -120,7 +116,7 @@ fn member_whose_log_is_older_than_its_catalog_does_not_vote() {
     put_some(&group.addresses[leader].clone(), 3..9);
     // The log holds the entries before the catalog does: only what is agreed is applied.
     until("its catalog has some of them", SOON, || {
-        let entries = fs::read_dir(catalog(&group, old)).expect("listed").flatten();
+        let entries = fs::read_dir(group.catalog(old)).expect("listed").flatten();
         let mut journals =
             entries.filter(|it| it.file_name().to_string_lossy().starts_with("jour"));
         let has = |bytes: Vec<u8>| bytes.windows(7).any(|part| part == b"value 7");
@@ -128,9 +124,9 @@ fn member_whose_log_is_older_than_its_catalog_does_not_vote() {
     });
     group.kill(old);
     for entry in fs::read_dir(&kept).expect("listed").flatten() {
-        fs::copy(entry.path(), catalog(&group, old).join(entry.file_name())).expect("copied");
+        fs::copy(entry.path(), group.catalog(old).join(entry.file_name())).expect("copied");
     }
-    let ended = refused(&group.addresses[old], &catalog(&group, old), &[]);
+    let ended = refused(&group.addresses[old], &group.catalog(old), &[]);
     assert!(ended.stderr.contains("lacks entries"), "{ended}");
 }
 
@@ -158,7 +154,7 @@ fn member_whose_log_ends_anywhere_before_its_catalog_does_not_vote() {
     until_shown(&group, leader, &group.addresses[3], true);
     put_some(&at, 5..9);
     let cut = (leader + 1) % 3;
-    let whole = catalog(&group, cut);
+    let whole = group.catalog(cut);
     let has_last = |bytes: &[u8]| bytes.windows(7).any(|part| part == b"value 8");
     until("its catalog has all of them", SOON, || {
         let mut journals = files_of(&whole, "journal-").into_iter();
@@ -215,16 +211,16 @@ fn member_whose_disk_was_full_is_one_again_once_there_is_room() {
     let (full, at) = ((leader + 1) % 3, group.addresses[leader].clone());
     group.kill(full);
     let disk = SmallDisk::of(2);
-    for entry in fs::read_dir(catalog(&group, full)).expect("listed").flatten() {
+    for entry in fs::read_dir(group.catalog(full)).expect("listed").flatten() {
         fs::copy(entry.path(), disk.path().join(entry.file_name())).expect("copied");
     }
-    fs::rename(catalog(&group, full), group.directory.path().join("away")).expect("renamed");
-    std::os::unix::fs::symlink(disk.path(), catalog(&group, full)).expect("linked");
+    fs::rename(group.catalog(full), group.directory.path().join("away")).expect("renamed");
+    std::os::unix::fs::symlink(disk.path(), group.catalog(full)).expect("linked");
     put_some(&at, 0..150);
     group.add("127.0.0.1:0", Some(&at), &[]);
     put_some(&at, 150..300);
     disk.fill_but(8 << 10);
-    let ended = refused(&group.addresses[full], &catalog(&group, full), &[]);
+    let ended = refused(&group.addresses[full], &group.catalog(full), &[]);
     assert!(ended.stderr.contains("No space left"), "{ended}");
     disk.empty();
     group.restart(full);
@@ -255,7 +251,7 @@ fn joining_namenode_does_not_replace_a_member_that_answers() {
     // One that has ended is replaced.
     group.kill(taken);
     until_shown(&group, leader, &group.addresses[taken], false);
-    fs::rename(catalog(&group, taken), group.directory.path().join("away")).expect("renamed");
+    fs::rename(group.catalog(taken), group.directory.path().join("away")).expect("renamed");
     group.members[taken] = Some(group.spawn(taken, &advertised, Some(&at), &[]));
     group.until_voters(3);
     assert_ne!(until_shown(&group, leader, &advertised, true), id);
@@ -319,7 +315,7 @@ fn recovery_of_a_group_that_was_cut_off_is_ended_by_the_next_start() {
     let leader = group.leader();
     put_some(&group.addresses[leader].clone(), 0..3);
     (0..3).for_each(|place| group.kill(place));
-    let there = catalog(&group, leader);
+    let there = group.catalog(leader);
     let recovered = run(sanderling().args(["group", "recover", "--dir"]).arg(&there));
     assert_eq!(recovered.code, 0, "{recovered}");
     let rename = |from: &str, to: &str| fs::rename(there.join(from), there.join(to));
@@ -346,11 +342,11 @@ fn restore_into_the_directory_of_a_member_sets_the_files_of_the_group_aside() {
     let made = group.cli(leader, &words);
     assert_eq!(made.code, 0, "{made}");
     (0..3).for_each(|place| group.kill(place));
-    let there = text(catalog(&group, 0));
+    let there = text(group.catalog(0));
     let words = ["namenode", "restore", "--from", &backup, "--dir", &there, "--replace"];
     let restored = run(sanderling().args(words));
     assert_eq!(restored.code, 0, "{restored}");
-    let aside = catalog(&group, 0).join("replaced-1/group-state.bin");
+    let aside = group.catalog(0).join("replaced-1/group-state.bin");
     assert!(aside.exists(), "{}", aside.display());
     group.restart(0);
     block_on(async {

@@ -41,6 +41,8 @@ pub(super) struct Restores {
 #[derive(Debug)]
 struct Restore {
     loss: DurableLoss,
+    /// Its place in the view that was read last: what readers wait for comes first there.
+    place: usize,
     /// An order is under way, or what came of it is not reported.
     is_busy: bool,
     tries: u32,
@@ -92,11 +94,11 @@ impl RestoreLoad {
 }
 
 impl Restore {
-    fn new(loss: DurableLoss) -> Self {
+    fn new(place: usize, loss: DurableLoss) -> Self {
         // Without blocks it finds no room: it counts as failed until it does.
         let tries = u32::from(loss.blocks.is_empty());
         let (failed, reported) = (BTreeSet::new(), None);
-        Self { loss, is_busy: false, tries, retry_at: None, failed, reported }
+        Self { loss, place, is_busy: false, tries, retry_at: None, failed, reported }
     }
 
     /// Takes what a view shows. Returns the node that the namenode does not take for a home.
@@ -137,25 +139,30 @@ impl Restores {
 
     /// Takes what a view shows.
     fn see(&mut self, now: Instant, losses: Vec<DurableLoss>) {
-        let mut seen: BTreeMap<ObjectId, DurableLoss> =
-            losses.into_iter().map(|loss| (loss.object, loss)).collect();
+        let mut seen: BTreeMap<ObjectId, (usize, DurableLoss)> = losses
+            .into_iter()
+            .enumerate()
+            .map(|(place, loss)| (loss.object, (place, loss)))
+            .collect();
         self.objects.retain(|object, restore| restore.is_busy || seen.contains_key(object));
         self.leaving.retain(|_, until| *until > now);
         for (object, restore) in &mut self.objects {
-            if let Some(loss) = seen.remove(object)
-                && !restore.is_busy
+            let Some((place, loss)) = seen.remove(object) else { continue };
+            restore.place = place;
+            if !restore.is_busy
                 && let Some(node) = restore.see(loss)
             {
                 self.leaving.insert(node, now + LEAVES_FOR);
             }
         }
-        for (object, loss) in seen {
-            self.objects.insert(object, Restore::new(loss));
+        for (object, (place, loss)) in seen {
+            self.objects.insert(object, Restore::new(place, loss));
         }
     }
 
     /// Returns the object that is read back next, but for those that were passed over: of the
-    /// directory with the fewest orders under way, and of those of the one that waits longest.
+    /// directory with the fewest orders under way, and of those of the one that waits longest. Of a
+    /// directory it is the one that the last view has first.
     fn next(
         &self,
         now: Instant,
@@ -167,10 +174,10 @@ impl Restores {
             let is_time = it.retry_at.is_none_or(|at| at <= now) && !passed.contains(*object);
             has_blocks && is_time && load.of_directory(it.loss.directory) < self.window(it)
         };
-        let place = |(object, it): &(&ObjectId, &Restore)| {
+        let place = |(_, it): &(&ObjectId, &Restore)| {
             let directory = it.loss.directory;
             let last = self.reads.get(&directory).map_or(0, |reads| reads.last);
-            (load.of_directory(directory), last, **object)
+            (load.of_directory(directory), last, it.place)
         };
         self.objects.iter().filter(is_due).min_by_key(place).map(|(object, _)| *object)
     }

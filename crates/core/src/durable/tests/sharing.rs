@@ -141,6 +141,20 @@ fn store_that_does_not_answer_holds_up_no_other_one() {
     }
 }
 
+/// Readers come for objects whose numbers are higher than those of others that were lost.
+#[test]
+fn what_a_view_has_first_is_read_back_first() {
+    let mut drain = DurableDrain::default();
+    let losses = |objects: &[u64]| objects.iter().map(|object| loss(1, *object)).collect();
+    let objects = |orders: &[Ordered]| orders.iter().map(|it| it.1.0).collect::<Vec<u64>>();
+    drain.handle(NOW, view(1, 1, losses(&[30, 10, 11, 12, 20]), &[]));
+    let first = ordered(&mut drain, NOW);
+    assert_eq!(objects(&first), [30, 10]);
+    drain.handle(NOW, view(1, 1, losses(&[20, 10, 11, 12, 30]), &[]));
+    answer(&mut drain, NOW, first[0].0, 2);
+    assert_eq!(objects(&ordered(&mut drain, NOW)), [20]);
+}
+
 #[test]
 fn slow_store_is_given_less_to_read() {
     let mut drain = DurableDrain::default();

@@ -174,11 +174,11 @@ struct LockWorld {
 impl LockWorld {
     fn new(seed: u64, mistake: Option<LockMistake>) -> Self {
         let mut world = Self::without_faults(seed, mistake);
-        world.timeout = world.pick(&[2, 5, 10]) * world.age / 5;
-        world.repeats = world.chance(500);
+        world.timeout = world.draw.pick(&[2, 5, 10]) * world.age / 5;
+        world.repeats = world.draw.chance(500);
         world.releases = true;
-        world.slow_permille = world.pick(&[0, 50, 200]);
-        world.lost_permille = world.pick(&[0, 50, 200]);
+        world.slow_permille = world.draw.pick(&[0, 50, 200]);
+        world.lost_permille = world.draw.pick(&[0, 50, 200]);
         world.draw_faults();
         world
     }
@@ -207,34 +207,19 @@ impl LockWorld {
             counts: LockCounts::default(),
             violation: None,
         };
-        let age = world.pick(&[1000, 3000, 6000]);
+        let age = world.draw.pick(&[1000, 3000, 6000]);
         (world.age, world.faults_end) = (age * 1000, 30 * age * 1000);
         world.timeout = world.age;
         for runner in 0..3 {
-            let machine = if world.chance(300) { 0 } else { runner };
-            let own = if world.chance(200) { age / 2 } else { age };
-            let (offset, rate) = (world.between(1 << 30, 1 << 40), world.between(0, 20_000));
+            let machine = if world.draw.chance(300) { 0 } else { runner };
+            let own = if world.draw.chance(200) { age / 2 } else { age };
+            let offset = world.draw.between(1 << 30, 1 << 40);
+            let rate = world.draw.between(0, 20_000);
             world.runners.push(Runner::new(machine, Millis(own), offset, rate as i64 - 10_000));
-            let start = world.between(0, 500_000);
+            let start = world.draw.between(0, 500_000);
             world.at(start, Step::Start { runner });
         }
         world
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.draw.next() % bound
-    }
-
-    fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
-    }
-
-    fn chance(&mut self, permille: u64) -> bool {
-        self.below(1000) < permille
-    }
-
-    fn pick(&mut self, from: &[u64]) -> u64 {
-        from[self.below(from.len() as u64) as usize]
     }
 
     fn at(&mut self, time: u64, step: Step) {
@@ -296,7 +281,7 @@ impl LockWorld {
     fn call_within(&mut self, timeout: u64, runner: usize, purpose: Purpose, request: Request) {
         let attempt = self.runners[runner].attempt;
         let (to, between, back) = (self.latency(), self.latency(), self.latency());
-        let is_lost = self.now < self.faults_end && self.chance(self.lost_permille);
+        let is_lost = self.now < self.faults_end && self.draw.chance(self.lost_permille);
         let is_given_up = is_lost || to + between + back > timeout;
         if is_given_up {
             let answer = Answer::Failed;
@@ -307,9 +292,9 @@ impl LockWorld {
     }
 
     fn latency(&mut self) -> u64 {
-        let is_slow = self.now < self.faults_end && self.chance(self.slow_permille);
+        let is_slow = self.now < self.faults_end && self.draw.chance(self.slow_permille);
         let most = if is_slow { self.age * 6 / 5 } else { 20_000 };
-        self.between(1000, most)
+        self.draw.between(1000, most)
     }
 
     fn answer(&mut self, flight: &Flight, answer: Answer) {

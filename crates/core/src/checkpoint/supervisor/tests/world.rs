@@ -125,9 +125,9 @@ impl RunWorld {
 
     fn without_faults(seed: u64, mistake: Option<RunMistake>) -> Self {
         let mut draw = Draw::new(seed);
-        let interval = [500, 2000, 10_000][draw.below(3)];
-        let typical = [50, 400, 3000][draw.below(3)];
-        let state_bytes = [1_000_000, 200_000_000, 2_000_000_000][draw.below(3)];
+        let interval = draw.pick(&[500, 2000, 10_000]);
+        let typical = draw.pick(&[50, 400, 3000]);
+        let state_bytes = draw.pick(&[1_000_000, 200_000_000, 2_000_000_000]);
         let (pack_per_second, put_per_second, request) = (100e6, 50e6, Millis(20));
         let rates = DumpRates { pack_per_second, put_per_second, request };
         let rates = (draw.below(2) == 0).then_some(rates);
@@ -166,22 +166,6 @@ impl RunWorld {
             counts: RunCounts::default(),
             violation: None,
         }
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.draw.next() % bound
-    }
-
-    fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
-    }
-
-    fn chance(&mut self, permille: u64) -> bool {
-        self.below(1000) < permille
-    }
-
-    fn pick(&mut self, from: &[u64]) -> u64 {
-        from[self.below(from.len() as u64) as usize]
     }
 
     fn at(&mut self, time: u64, step: WorldStep) {
@@ -248,7 +232,7 @@ impl RunWorld {
             WorldStep::Notice { left } => {
                 self.checks.arrived += 1;
                 let deadline = Instant(self.now) + Millis(left);
-                if self.mistake != Some(RunMistake::NoticeDropped) || self.chance(500) {
+                if self.mistake != Some(RunMistake::NoticeDropped) || self.draw.chance(500) {
                     self.notices.push_back(RunnerNotice { deadline, is_sigterm: false });
                 }
             }
@@ -377,17 +361,17 @@ impl RunWorld {
             RunnerWork::Wait | RunnerWork::End(_) => {}
             RunnerWork::Dump => self.begin_dump(),
             RunnerWork::Collect | RunnerWork::MakeRoom => {
-                let takes = self.between(0, 2000);
+                let takes = self.draw.between(0, 2000);
                 self.done_in(takes, RunnerInput::Tidied);
             }
             RunnerWork::LookAtLock => {
                 // The look may fail.
-                let is_lost = self.is_taken && self.chance(800);
-                let takes = self.between(5, 500);
+                let is_lost = self.is_taken && self.draw.chance(800);
+                let takes = self.draw.between(5, 500);
                 self.done_in(takes, RunnerInput::LockSeen { is_lost });
             }
             RunnerWork::LookAtGenerations => {
-                let takes = self.between(5, 500);
+                let takes = self.draw.between(5, 500);
                 self.done_in(takes, RunnerInput::GenerationsSeen);
             }
             RunnerWork::AwaitStop => {

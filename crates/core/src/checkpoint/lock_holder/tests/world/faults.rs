@@ -31,12 +31,12 @@ pub(super) struct Fault {
 impl LockWorld {
     /// Draws faults of some kinds: those that always come together hide each other's mistakes.
     pub(super) fn draw_faults(&mut self) {
-        let (kinds, count) = (self.below(32), self.between(3, 14));
+        let (kinds, count) = (self.draw.between(0, 31), self.draw.between(3, 14));
         for _ in 0..count {
-            let at = self.between(self.age, self.faults_end - self.age);
-            let kind = self.below(5) as usize;
-            let victim = if self.chance(600) { None } else { Some(self.below(3) as usize) };
-            let span = self.pick(&[2, 7, 13, 25]) * self.age / 10;
+            let at = self.draw.between(self.age, self.faults_end - self.age);
+            let kind = self.draw.below(5);
+            let victim = if self.draw.chance(600) { None } else { Some(self.draw.below(3)) };
+            let span = self.draw.pick(&[2, 7, 13, 25]) * self.age / 10;
             if kinds >> kind & 1 == 1 {
                 self.at(at, Step::Fault(Fault { kind: KINDS[kind], victim, span }));
             }

@@ -241,7 +241,7 @@ impl LockWorld {
                 self.timer(runner, every.0 * 1000, Timer::Renew);
                 self.dump_later(runner);
                 self.remove_later(runner);
-                let pause = self.between(self.age, 12 * self.age);
+                let pause = self.draw.between(self.age, 12 * self.age);
                 self.timer(runner, pause, Timer::Release);
             }
             LockClaim::Late => {
@@ -317,7 +317,7 @@ impl LockWorld {
     }
 
     fn dump_later(&mut self, runner: usize) {
-        let pause = self.between(self.age / 8, self.age / 2);
+        let pause = self.draw.between(self.age / 8, self.age / 2);
         self.timer(runner, pause, Timer::Dump);
     }
 
@@ -337,7 +337,7 @@ impl LockWorld {
     }
 
     fn remove_later(&mut self, runner: usize) {
-        let pause = self.between(self.age / 10, self.age / 3);
+        let pause = self.draw.between(self.age / 10, self.age / 3);
         self.timer(runner, pause, Timer::Remove);
     }
 
@@ -372,7 +372,7 @@ impl LockWorld {
         if let Some(record) = holder.release() {
             self.call(runner, Purpose::Nothing, Request::Replace(number, record));
         }
-        let pause = self.between(0, self.age);
+        let pause = self.draw.between(0, self.age);
         self.begin(runner, pause);
     }
 }
