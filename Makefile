@@ -71,6 +71,7 @@ dist-arm-test: ## Runs the packages of dist-arm/ under qemu; skips with the reas
 .PHONY: torch-test
 torch-test: ## Tests checkpoints of torch, from Debian sid's packages; ARGS="RanksTest" for some.
 	@[ -n "$$WHEEL" ] || { scripts/venv.sh build && scripts/build-wheel.sh; }
+	@scripts/venv.sh s3 || echo "without moto, the tests with a bucket are skipped" >&2
 	@scripts/torch_env.sh; code=$$?; [ $$code -ne 77 ] || exit 0; [ $$code -eq 0 ] || exit $$code; \
 	target/torch/python3 scripts/torch_test.py $(ARGS)
 
@@ -151,6 +152,10 @@ bench-versions: build ## Compares the program BEFORE with this one on rows 1 to 
 .PHONY: bench-scrub
 bench-scrub: build ## Measures what a datanode's scrub costs itself and its readers; ARGS="--rate 1GiB".
 	@python3 bench/scrub.py $(ARGS)
+
+.PHONY: bench-durable
+bench-durable: build ## Measures how durable directories are copied by 1, 2 and 4 datanodes; ARGS="--links".
+	@python3 bench/durable.py $(ARGS)
 
 .PHONY: bench-freeze
 bench-freeze: build ## Measures how long a checkpoint stops a task, beside CRIU's dump; ARGS="--mb 1024".

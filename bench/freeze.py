@@ -4,16 +4,18 @@
     bench/freeze.py --mb 546 --rounds 5
 
 A task holds random bytes of which each chunk of 64 KiB can be compressed to its half. In each round
-`criu dump` writes it to tmpfs and `criu restore` brings it back, and `sanderling task run` takes
-its first checkpoint into a cluster of two datanodes and restores it; every second round begins with
-the other one. A line is the median of the rounds' ratios, ours over CRIU's, with the lowest and the
-highest. Needs root and CRIU (scripts/criu.sh).
+`criu dump` writes it to tmpfs and `criu restore` brings it back, from the files and by `--stream`
+from a receiver that serves the same images from memory (image_receiver.py). `sanderling task run`
+takes its first checkpoint into a cluster of two datanodes and restores it. Every second round goes
+the other way round. A line is the median of the rounds' ratios, ours over CRIU's, with the lowest
+and the highest. Needs root and CRIU (scripts/criu.sh).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -28,9 +30,18 @@ from pathlib import Path
 import machine
 from fleet import Fleet, fleet
 from goal import Unavailable
+from image_receiver import receiver
 from world import ROOT, World
 
 WITHIN_SECONDS = 120.0
+PR_SET_CHILD_SUBREAPER = 36
+# Each line: what it is, our figure, CRIU's figure, and the goal of the ratio.
+LINES = [
+    ("the task stands still, of `criu dump`", "frozen", "criu dump", 1.3),
+    ("until it is published, of `criu dump`", "published", "criu dump", None),
+    ("restore, of `criu restore` from tmpfs", "restored", "criu restore", None),
+    ("restore, of `criu restore --stream` from memory", "restored", "criu restore --stream", 1.3),
+]
 TASK = """
 import os, sys, time
 half = 1 << 15
@@ -58,6 +69,9 @@ def main() -> int:
     options = parser.parse_args()
     if os.geteuid() or subprocess.run([options.criu, "check"], capture_output=True).returncode:
         raise SystemExit("it needs root and CRIU: scripts/criu.sh")
+    # What CRIU leaves behind becomes a child of this process, which can wait for its end.
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise SystemExit(f"prctl: {os.strerror(ctypes.get_errno())}")
     rounds: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="sanderling-freeze-", dir="/dev/shm") as work:
         program = options.program.resolve()
@@ -67,27 +81,25 @@ def main() -> int:
         for at in range(options.rounds):
             figures: dict[str, float] = {}
             with fleet(world, datanodes=2, dram=dram, has_local_endpoint=True) as made:
-                sides = [lambda: criu(options, made.directory),
+                sides = [lambda: criu(options, made.directory, at),
                          lambda: ours(options, made)]
                 for side in sides if at % 2 == 0 else reversed(sides):
                     figures |= side()
             rounds.append(figures)
             print(", ".join(f"{name} {value:.2f} s" for name, value in sorted(figures.items())),
                   flush=True)
-    print("\n| what | ours over CRIU's | lowest to highest | ours | CRIU's |")
-    print("| --- | --- | --- | --- | --- |")
-    for name, mine, other in [("the task stands still, of `criu dump`", "frozen", "criu dump"),
-                              ("until it is published, of `criu dump`", "published", "criu dump"),
-                              ("restore, of `criu restore`", "restored", "criu restore")]:
+    print("\n| what | ours over CRIU's | lowest to highest | ours | CRIU's | goal |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, mine, other, goal in LINES:
         ratios = sorted(one[mine] / one[other] for one in rounds)
         medians = [statistics.median(one[key] for one in rounds) for key in (mine, other)]
         print(f"| {name} | {statistics.median(ratios):.2f} | {ratios[0]:.2f} to {ratios[-1]:.2f} "
-              f"| {medians[0]:.2f} s | {medians[1]:.2f} s |")
+              f"| {medians[0]:.2f} s | {medians[1]:.2f} s | {goal or ''} |")
     return 0
 
 
-def criu(options: argparse.Namespace, directory: Path) -> dict[str, float]:
-    """Dumps a task to tmpfs, ends it, and restores it."""
+def criu(options: argparse.Namespace, directory: Path, round_: int) -> dict[str, float]:
+    """Dumps a task to tmpfs, ends it, and restores it twice: from the files, and from memory."""
     images = directory / "images"
     images.mkdir()
     ready = directory / "criu-ready"
@@ -101,11 +113,26 @@ def criu(options: argparse.Namespace, directory: Path) -> dict[str, float]:
     finally:
         task.kill()
         task.wait()
-    pid = directory / "pid"
-    restore = timed([options.criu, "restore", "-D", str(images), "-o", "restore.log", "-d",
-                     "--pidfile", str(pid)])
-    os.kill(int(pid.read_text()), signal.SIGKILL)
-    return {"criu dump": dump, "criu restore": restore}
+    figures = {"criu dump": dump}
+    ways = [("criu restore", contextlib.nullcontext),
+            ("criu restore --stream", lambda: receiver(images))]
+    for name, served in ways if round_ % 2 == 0 else reversed(ways):
+        with served():
+            figures[name] = restored(options, images, name.split()[2:])
+    return figures
+
+
+def restored(options: argparse.Namespace, images: Path, flags: list[str]) -> float:
+    """Restores a task, ends it, and returns how long the restore took."""
+    pid_file = images.parent / "pid"
+    seconds = timed([options.criu, "restore", "-D", str(images), "-o", "restore.log", "-d",
+                     "--pidfile", str(pid_file), *flags])
+    pid = int(pid_file.read_text())
+    os.kill(pid, signal.SIGKILL)
+    # Its id is free for the next one after that.
+    os.waitpid(pid, 0)
+    pid_file.unlink()
+    return seconds
 
 
 def ours(options: argparse.Namespace, made: Fleet) -> dict[str, float]:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import compare
 import page
 import table
 from goal import Goal, Outcome, Sample, Unavailable, outcomes_of, record_of_row
+from image_receiver import SOCKET, receiver
 from peers.packages import install
 from rows import ROWS
 from world import ROOT, World
@@ -119,6 +121,40 @@ class Rows(unittest.TestCase):
 
     def test_rows_are_asked_for_by_number_and_range(self) -> None:
         self.assertEqual(compare.numbers("1,4-6,19"), [1, 4, 5, 6, 19])
+
+
+class Images(unittest.TestCase):
+    """The receiver with which restores of tasks are compared."""
+
+    def test_images_are_served_and_others_are_reported_absent(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            image = os.urandom(3 << 20)
+            (Path(place) / "pages-1.img").write_bytes(image)
+            with receiver(Path(place)), socket.socket(socket.AF_UNIX) as criu:
+                criu.connect(str(Path(place) / SOCKET))
+                self.assertFalse(self.exists(criu, b"seccomp.img"))
+                self.assertTrue(self.exists(criu, b"pages-1.img"))
+                read, written = os.pipe()
+                socket.send_fds(criu, [bytes(1)], [written])
+                os.close(written)
+                with open(read, "rb") as pipe:
+                    self.assertEqual(pipe.read(), image)
+
+    def test_request_that_names_no_image_is_reported(self) -> None:
+        with tempfile.TemporaryDirectory() as place, self.assertRaises(Unavailable):
+            with receiver(Path(place)), socket.socket(socket.AF_UNIX) as criu:
+                criu.connect(str(Path(place) / SOCKET))
+                criu.sendall((3).to_bytes(4, "little") + b"abc")
+
+    def test_receiver_ends_without_a_connection(self) -> None:
+        with tempfile.TemporaryDirectory() as place, receiver(Path(place)):
+            self.assertTrue((Path(place) / SOCKET).exists())
+
+    def exists(self, criu: socket.socket, name: bytes) -> bool:
+        """Requests an image as CRIU does."""
+        message = bytes([0x0A, len(name)]) + name
+        criu.sendall(len(message).to_bytes(4, "little") + message)
+        return criu.recv(6, socket.MSG_WAITALL)[-1] == 1
 
 
 class Run(unittest.TestCase):

@@ -2,7 +2,8 @@
 """Measures checkpoints of torch in Sanderling beside torch's own on tmpfs, in turns.
 
 `make torch-bench` runs it with the Python of scripts/torch_env.sh. Nothing is synced to a disk on
-either side: torch's FileSystemWriter gets sync_files=False.
+either side: torch's FileSystemWriter gets sync_files=False. `async_save` into Sanderling is timed
+until it returns, beside a copy of each tensor in memory, which is what staging has to do.
 """
 
 import argparse
@@ -30,7 +31,10 @@ from sanderling.torch import StorageReader, StorageWriter  # noqa: E402
 MIB = 1 << 20
 TENSORS = 64
 SMALL = 200
-WAYS = ("sanderling", "FileSystemWriter", "fsspec")
+WAYS = ("sanderling", "FileSystemWriter", "fsspec", "async_save", "a copy of each tensor")
+# What the others are compared with, and the goals.
+BASES = {"save": "FileSystemWriter", "load": "FileSystemWriter", "blocks": "a copy of each tensor"}
+GOALS = {("sanderling", "save"): 0.6, ("sanderling", "load"): 0.7, ("async_save", "blocks"): 1.0}
 
 
 def main() -> None:
@@ -51,13 +55,10 @@ def main() -> None:
             for number in range(options.rounds + 1):
                 ways = WAYS if number % 2 else WAYS[::-1]
                 for way in ways:
-                    save, load, delete = calls(way, store, place, number)
-                    took = (timed(lambda: save(state)), timed(lambda: load(into)))
-                    check(state, into)
-                    delete()
+                    took = measured(way, store, place, number, state, into)
                     # The first round warms up.
                     if number:
-                        for kind, seconds in zip(("save", "load"), took):
+                        for kind, seconds in took.items():
                             times.setdefault((way, kind), []).append(seconds)
     finally:
         shutil.rmtree(place)
@@ -71,6 +72,40 @@ def made(mib: int) -> dict[str, torch.Tensor]:
     state = {f"large.{n}": torch.rand(each // 1024, 1024, generator=generator)
              for n in range(TENSORS)}
     return state | {f"small.{n}": torch.rand(256, generator=generator) for n in range(SMALL)}
+
+
+def measured(
+    way: str, store: sanderling.Store, place: Path, number: int,
+    state: dict[str, torch.Tensor], into: dict[str, torch.Tensor],
+) -> dict[str, float]:
+    """Returns how many seconds what a way does took."""
+    if way == "a copy of each tensor":
+        copies: dict[str, torch.Tensor] = {}
+        took = timed(lambda: copies.update((name, each.clone()) for name, each in state.items()))
+        # They are freed after the clock has stopped.
+        return {"blocks": took}
+    if way == "async_save":
+        return {"blocks": blocked(store, f"/async-{number}", state, into)}
+    save, load, delete = calls(way, store, place, number)
+    figures = {"save": timed(lambda: save(state)), "load": timed(lambda: load(into))}
+    check(state, into)
+    delete()
+    return figures
+
+
+def blocked(
+    store: sanderling.Store, path: str, state: dict[str, torch.Tensor],
+    into: dict[str, torch.Tensor],
+) -> float:
+    """Returns how long `async_save` blocked; its checkpoint is compared and deleted."""
+    began = time.perf_counter()
+    saving = dcp.async_save(state, storage_writer=StorageWriter(store, path))
+    seconds = time.perf_counter() - began
+    saving.result()
+    dcp.load(into, storage_reader=StorageReader(store, path))
+    check(state, into)
+    store.delete(path, recursive=True)
+    return seconds
 
 
 def calls(
@@ -114,14 +149,15 @@ def check(state: dict[str, torch.Tensor], into: dict[str, torch.Tensor]) -> None
 def show(mib: int, times: dict[tuple[str, str], list[float]]) -> None:
     """Prints medians, and ratios within each round with their range."""
     print(f"{mib} MiB in {TENSORS + SMALL} tensors, torch {torch.__version__}\n")
-    print("| | seconds | MiB/s | of FileSystemWriter's time |")
-    print("| --- | --- | --- | --- |")
+    print("| | seconds | MiB/s | ratio (range of the rounds) | of the time of | goal |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for (way, kind), seconds in sorted(times.items(), key=lambda each: each[0][1], reverse=True):
-        base = times["FileSystemWriter", kind]
-        ratios = sorted(one / other for one, other in zip(seconds, base))
+        base = BASES[kind]
+        ratios = sorted(one / other for one, other in zip(seconds, times[base, kind]))
         median = statistics.median(seconds)
-        print(f"| {kind}, {way} | {median:.2f} | {mib / median:.0f} | "
-              f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |")
+        ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        goal = f"{GOALS[way, kind]:.1f}" if (way, kind) in GOALS else ""
+        print(f"| {kind}, {way} | {median:.2f} | {mib / median:.0f} | {ratio} | {base} | {goal} |")
 
 
 if __name__ == "__main__":

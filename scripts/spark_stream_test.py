@@ -7,11 +7,13 @@ Run as scripts/spark_results_test.py is.
 import collections
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
@@ -35,7 +37,7 @@ class StreamTest(unittest.TestCase):
         for name in ("input", "output", "archive"):
             (self.own / name).mkdir()
         self.cluster = self.started()
-        self.cluster.cli("fs", "mkdir", "/stream", "--durable", "archive")
+        self.make_durable()
         self.expected: collections.Counter[str] = collections.Counter()
         self.files = 0
 
@@ -55,17 +57,21 @@ class StreamTest(unittest.TestCase):
             new.write_text("".join(f"{key},{row}\n" for row, key in enumerate(keys)))
             os.replace(new, self.own / "input" / f"{self.files}.csv")
 
-    def start(self, path: str, *words: str) -> subprocess.Popen[bytes]:
-        """Starts the stream in a process group of its own."""
+    def start(self, path: str, *words: str, by_python: bool = False) -> subprocess.Popen[bytes]:
+        """Starts the stream in a process group of its own.
+
+        By spark-submit, whose process becomes the JVM; or by Python, which starts the JVM.
+        """
         home = Path(pyspark.__file__).parent
         jars = ",".join(map(str, [built_jar("client"), hadoop_jar()]))
+        flags = ["--master", "local[2]", "--jars", jars, "--conf", "spark.ui.enabled=false",
+                 "--conf", f"spark.local.dir={self.own}"]
         environment = os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1",
-                                    "PYSPARK_PYTHON": sys.executable}
-        command = [str(home / "bin/spark-submit"), "--master", "local[2]", "--jars", jars,
-                   "--conf", "spark.ui.enabled=false",
-                   "--conf", f"spark.local.dir={self.own}",
-                   str(ROOT / "scripts/spark_stream.py"), "--input", str(self.own / "input"),
-                   "--output", str(self.own / "output"),
+                                    "PYSPARK_PYTHON": sys.executable,
+                                    "PYSPARK_SUBMIT_ARGS": shlex.join([*flags, "pyspark-shell"])}
+        starter = [sys.executable] if by_python else [str(home / "bin/spark-submit"), *flags]
+        command = [*starter, str(ROOT / "scripts/spark_stream.py"),
+                   "--input", str(self.own / "input"), "--output", str(self.own / "output"),
                    "--checkpoint", f"sanderling://{self.cluster.address}{path}", *words]
         with open(self.own / "stream.log", "ab") as log:
             stream = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
@@ -91,19 +97,31 @@ class StreamTest(unittest.TestCase):
 
     def finish(self, path: str) -> None:
         """Runs the stream until it has counted all of the input."""
-        stream = self.start(path, "--available-now")
+        self.ends_well(self.start(path, "--available-now"))
+
+    def ends_well(self, stream: subprocess.Popen[bytes]) -> None:
+        """Waits for the end of a stream, which must be without an error."""
         until("the stream ends", lambda: stream.poll() is not None, seconds=STREAM_SECONDS)
-        self.assertEqual(stream.returncode, 0, (self.own / "stream.log").read_text()[-4000:])
+        self.assertEqual(stream.returncode, 0, self.log()[-4000:])
+
+    def log(self) -> str:
+        """Returns what the streams have printed so far."""
+        return (self.own / "stream.log").read_text()
+
+    def until_runs(self, what: str, stream: subprocess.Popen[bytes],
+                   condition: Callable[[], bool]) -> None:
+        """Waits until a condition holds, while the stream runs."""
+
+        def holds() -> bool:
+            self.assertIsNone(stream.poll(), self.log()[-4000:])
+            return condition()
+
+        until(what, holds, seconds=STREAM_SECONDS)
 
     def killed(self, path: str, after: int) -> None:
         """Runs the stream and kills it in the middle, after a batch."""
         stream = self.start(path)
-
-        def is_there() -> bool:
-            self.assertIsNone(stream.poll(), (self.own / "stream.log").read_text()[-4000:])
-            return after in self.batches()
-
-        until(f"the counts of batch {after}", is_there, seconds=STREAM_SECONDS)
+        self.until_runs(f"the counts of batch {after}", stream, lambda: after in self.batches())
         self.kill(stream)
 
     def test_stream_goes_on_in_another_cluster_and_after_its_death(self) -> None:
@@ -125,6 +143,50 @@ class StreamTest(unittest.TestCase):
         self.assertGreaterEqual(self.batches()[0], done[-1])
         self.assertEqual(self.batches()[-1] + 1, FILES_BEFORE + FILES + 1)
 
+    def test_stream_that_gets_sigterm_waits_for_the_store_and_goes_on_by_adoption(self) -> None:
+        """The store is away for a moment, so that the stream has something to wait for."""
+        self.add_files(FILES_BEFORE)
+        stream = self.start("/stream/counts", "--durable-timeout", "120", by_python=True)
+        last = FILES_BEFORE - 1
+        commits = "/stream/counts/commits"
+        self.until_runs("all batches are committed", stream,
+                        lambda: str(last) in self.cluster.names(commits))
+        self.cluster.cli("fs", "sync", "/stream")
+        archive, away = self.own / "archive", self.own / "away"
+        archive.rename(away)
+        (self.own / "note").write_bytes(bytes(1000))
+        self.cluster.cli("fs", "put", str(self.own / "note"), "/stream/counts/note")
+        # Python alone gets it, as the first process of a container does.
+        os.kill(stream.pid, signal.SIGTERM)
+        self.until_runs("the query has stopped", stream,
+                        lambda: "the query has stopped" in self.log())
+        away.rename(archive)
+        self.ends_well(stream)
+        self.cluster.stop()
+        self.assertTrue((archive / "counts/note").exists(), "it has waited for the store")
+
+        done = self.forget()
+        self.assertEqual(done[-1], last)
+        self.cluster = self.started()
+        self.make_durable("--adopt")
+        self.add_files(1)
+        self.finish("/stream/counts")
+        self.assertEqual(self.counts(), dict(self.expected))
+        # One file is one batch: what was counted before was not counted again.
+        self.assertEqual(self.batches(), [last + 1])
+
+    def make_durable(self, *flags: str) -> None:
+        """Makes the durable directory as soon as a datanode reports its store."""
+
+        def is_made() -> bool:
+            words = ["fs", "mkdir", "/stream", "--durable", "archive", *flags]
+            ran = self.cluster.run(*words, passes=(0, 1))
+            reason = b"no datanode has a store"
+            self.assertTrue(ran.returncode == 0 or reason in ran.stderr, ran.stderr)
+            return ran.returncode == 0
+
+        until("/stream is made", is_made)
+
     def move(self) -> None:
         """Ends the cluster and starts another one with what its store has."""
         self.cluster.cli("fs", "sync", "/stream")
@@ -137,7 +199,7 @@ class StreamTest(unittest.TestCase):
         (self.own / "archive").rename(self.own / "before")
         (self.own / "archive").mkdir()
         self.cluster = self.started()
-        self.cluster.cli("fs", "mkdir", "/stream", "--durable", "archive")
+        self.make_durable()
         self.cluster.cli("fs", "put", "-r", str(self.own / "before/counts"), "/stream")
 
     def forget(self) -> list[int]:

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 root=$PWD/target/torch
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-packages=(python3-torch python3-numpy python3-fsspec)
+packages=(python3-torch python3-numpy python3-fsspec python3-s3fs)
 
 skip() {
     echo "SKIPPED: no Python with torch: $1" >&2
@@ -49,6 +49,7 @@ unpack() {
     done
     rm -rf "$state" "$root"
     mv "$new" "$root"
+    echo "${packages[*]}" >"$root/packages"
 }
 
 # The loader and libc are those of the packages. Python looks for its modules beside `--argv0`.
@@ -81,8 +82,14 @@ install_wheel() {
     echo "$sum" >"$root/wheel"
 }
 
-if ! "$root/python3" -c 'import torch, numpy' 2>/dev/null; then
-    [ -x "$root/usr/bin/python3-torch" ] || unpack
+# Whether it was unpacked with these packages.
+is_unpacked() {
+    [ -x "$root/usr/bin/python3-torch" ] &&
+        [ "$(cat "$root/packages" 2>/dev/null)" = "${packages[*]}" ]
+}
+
+if ! is_unpacked || ! "$root/python3" -c 'import torch, numpy' 2>/dev/null; then
+    is_unpacked || unpack
     write_starter
     "$root/python3" -c 'import torch, numpy' || skip "torch of Debian sid cannot be imported"
 fi

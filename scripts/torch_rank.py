@@ -3,6 +3,9 @@
 
 import argparse
 import datetime
+import itertools
+import signal
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -21,12 +24,14 @@ from sanderling.torch import StorageReader, StorageWriter, latest
 # How long a rank waits for another one that is gone.
 RANK_SECONDS = 60
 SIZES = (23, 1 << 16)
+# How long a save after SIGTERM waits for the store: a test keeps that away for a moment.
+DURABLE_SECONDS = 60
 
 
 def main() -> None:
     """Does what the command line names, with the other ranks."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("what", choices=["save", "async", "load"])
+    arguments.add_argument("what", choices=["save", "async", "load", "train"])
     arguments.add_argument("--rank", type=int, required=True)
     arguments.add_argument("--ranks", type=int, required=True)
     arguments.add_argument("--meet", type=Path, required=True, help="a file that all ranks share")
@@ -37,17 +42,19 @@ def main() -> None:
     arguments.add_argument("--newest", action="store_true",
                            help="loads the newest checkpoint in the directory of the first rank")
     arguments.add_argument("--stay", type=Path, help="makes this file in the save, and stays there")
+    arguments.add_argument("--trains", type=Path, help="makes this file after the first step")
     options = arguments.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{options.meet}", rank=options.rank,
                             world_size=options.ranks,
                             timeout=datetime.timedelta(seconds=RANK_SECONDS))
-    whole = tensors(options.seed)
-    if options.what == "load":
-        load(options, whole)
+    if options.what == "train":
+        train(options)
+    elif options.what == "load":
+        load(options, tensors(options.seed))
     else:
-        save(options, whole)
+        save(options, tensors(options.seed))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -93,6 +100,22 @@ def save(options: argparse.Namespace, whole: dict[str, torch.Tensor]) -> None:
         # What was staged is saved, whatever becomes of the state meanwhile.
         state[name].to_local().view(torch.uint8).zero_()
     future.result()
+
+
+def train(options: argparse.Namespace) -> None:
+    """Has another state with each step, until a rank gets SIGTERM: then all of them save theirs."""
+    leave = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: leave.set())
+    for step in itertools.count(1):
+        whole = tensors(step)
+        flag = torch.tensor(int(leave.is_set()))
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        if flag:
+            break
+        options.trains.touch()
+    writer = StorageWriter(options.address, f"{options.path}/step-{step}", wait_durable=True,
+                           durable_timeout=DURABLE_SECONDS)
+    dcp.save(shared(whole, options.ranks), storage_writer=writer)
 
 
 def load(options: argparse.Namespace, whole: dict[str, torch.Tensor]) -> None:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests checkpoints of torch against a running cluster: `make torch-test`."""
 
+import os
 import pickle
 import random
 import signal
@@ -13,11 +14,13 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner, DefaultSavePlanner
 
+import bucket_server
 import sanderling
 import torch_state
 from cluster import ROOT, Cluster, until
@@ -103,6 +106,18 @@ class TorchTest(unittest.TestCase):
     def names(self, path: str) -> list[str]:
         """Returns the names in a directory."""
         return [entry.name for entry in self.store.list(path)]
+
+    def make_durable(self) -> None:
+        """Makes /out durable as soon as a datanode reports its store."""
+
+        def is_made() -> bool:
+            words = ["fs", "mkdir", "/out", "--durable", "archive"]
+            ran = self.cluster.run(*words, passes=(0, 1))
+            reason = b"no datanode has a store"
+            self.assertTrue(ran.returncode == 0 or reason in ran.stderr, ran.stderr)
+            return ran.returncode == 0
+
+        until("/out is durable", is_made)
 
     def lose(self, path: str) -> None:
         """Exchanges all datanodes, and waits until objects of a directory have lost bytes."""
@@ -350,7 +365,9 @@ class PreemptionTest(TorchTest):
         self.assertIsNone(latest(self.store, "/out"))
 
 
-class DurableTest(TorchTest):
+class WithArchive(TorchTest):
+    """A durable directory, whose store is a directory."""
+
     def setUp(self) -> None:
         archive = tempfile.TemporaryDirectory(prefix="sanderling-archive-")
         self.addCleanup(archive.cleanup)
@@ -359,8 +376,10 @@ class DurableTest(TorchTest):
         self.away = Path(archive.name) / "away"
         self.node_flags = ("--durable", f"archive=file://{self.archive}")
         super().setUp()
-        self.cluster.cli("fs", "mkdir", "/out", "--durable", "archive")
+        self.make_durable()
 
+
+class DurableTest(WithArchive):
     def test_checkpoint_outlives_the_cluster(self) -> None:
         self.save("/out/step-1", 1, wait_durable=True)
         # The copy is whole when the save returns: nothing waits for anything else.
@@ -450,7 +469,9 @@ class DurableTest(TorchTest):
             self.save("/elsewhere", 1, wait_durable=True)
 
 
-class RanksTest(TorchTest):
+class WithRanks(TorchTest):
+    """Programs of several ranks."""
+
     def ranks(self, what: str, count: int, path: str, *words: str,
               of: dict[int, tuple[str, ...]] | None = None) -> list[subprocess.Popen[str]]:
         """Starts all ranks of a program."""
@@ -480,6 +501,20 @@ class RanksTest(TorchTest):
             _, errors = process.communicate(timeout=RANKS_SECONDS)
             self.assertEqual(process.returncode, 0, errors[-3000:])
 
+    def until_run(self, what: str, ranks: list[subprocess.Popen[str]],
+                  condition: Callable[[], Any]) -> None:
+        """Waits until a condition holds, while all ranks run."""
+
+        def holds() -> Any:
+            for process in ranks:
+                if process.poll() is not None:
+                    self.fail(process.communicate()[1][-3000:])
+            return condition()
+
+        until(what, holds, seconds=RANKS_SECONDS)
+
+
+class RanksTest(WithRanks):
     def test_ranks_save_and_others_load(self) -> None:
         for save, load in ((4, 2), (2, 4), (4, 3)):
             path = f"/out/{save}-{load}"
@@ -518,14 +553,7 @@ class RanksTest(TorchTest):
             mark = self.own / f"in-save-{victim}"
             ranks = self.ranks("save", 2, "/out/2", "--seed", "2",
                                of={victim: ("--stay", str(mark))})
-
-            def is_in_save() -> bool:
-                for process in ranks:
-                    if process.poll() is not None:
-                        self.fail(process.communicate()[1][-3000:])
-                return mark.exists()
-
-            until("the rank is in its save", is_in_save, seconds=RANKS_SECONDS)
+            self.until_run("the rank is in its save", ranks, mark.exists)
             ranks[victim].send_signal(signal.SIGKILL)
             ranks[victim].communicate()
             _, errors = ranks[1 - victim].communicate(timeout=RANKS_SECONDS)
@@ -537,6 +565,77 @@ class RanksTest(TorchTest):
         self.assertEqual(latest(self.store, "/out"), "/out/2")
         self.succeed("load", 2, "/out/2", "--seed", "2")
         self.assertEqual(len(self.names("/out/2")), 3, "nothing of the killed saves is left")
+
+
+class NoticeTest(WithArchive, WithRanks):
+    def test_ranks_that_get_sigterm_save_and_wait(self) -> None:
+        marks = [self.own / f"trains-{rank}" for rank in range(2)]
+        ranks = self.ranks("train", 2, "/out",
+                           of={rank: ("--trains", str(mark)) for rank, mark in enumerate(marks)})
+        self.until_run("all ranks train", ranks, lambda: all(mark.exists() for mark in marks))
+        self.archive.rename(self.away)
+        # The coordinator gets it last: the ranks agree on the step at which they save.
+        for process in reversed(ranks):
+            process.send_signal(signal.SIGTERM)
+        self.until_run("the checkpoint is closed", ranks, lambda: latest(self.store, "/out"))
+        self.away.rename(self.archive)
+        for process in ranks:
+            _, errors = process.communicate(timeout=RANKS_SECONDS)
+            self.assertEqual(process.returncode, 0, errors[-3000:])
+        # Its copy is whole when the ranks have ended: nothing waits for anything else.
+        self.cluster.stop()
+        url = f"file://{self.archive}"
+        path = latest(url, "/")
+        assert path is not None
+        self.succeed("load", 2, path, "--address", url, "--seed", path.removeprefix("/step-"))
+
+
+class BucketTest(TorchTest):
+    """A durable directory, whose store is a bucket of an S3 server."""
+
+    STORE = f"s3://{bucket_server.BUCKET}/results/run-7"
+
+    def setUp(self) -> None:
+        if not bucket_server.is_installed():
+            self.skipTest("moto, the S3 server, is not there: scripts/venv.sh s3")
+        try:
+            import s3fs  # noqa: F401
+        except ImportError as error:
+            self.skipTest(f"fsspec reads buckets with s3fs: {error}")
+        place = tempfile.TemporaryDirectory(prefix="sanderling-bucket-")
+        self.addCleanup(place.cleanup)
+        self.server = bucket_server.BucketServer(Path(place.name) / "server.log")
+        self.addCleanup(self.server.stop)
+        self.node_flags = ("--durable", f"archive={self.STORE}")
+        # For the datanodes, which write the copy, and for this process, which reads it.
+        environment = mock.patch.dict(os.environ, self.server.environment)
+        environment.start()
+        self.addCleanup(environment.stop)
+        super().setUp()
+        self.make_durable()
+
+    def started(self) -> Cluster:
+        """Starts a cluster whose datanodes find the S3 server."""
+        cluster = BucketCluster(datanodes=2, dram="192MiB", node_flags=self.node_flags)
+        self.addCleanup(cluster.stop)
+        return cluster
+
+    def test_checkpoint_is_loaded_from_its_bucket_without_a_cluster(self) -> None:
+        for step in (1, 2):
+            self.save(f"/out/step-{step}", step, wait_durable=True, durable_timeout=60)
+        self.cluster.stop()
+        self.assertEqual(latest(self.STORE, "/"), "/step-2")
+        for step in (1, 2):
+            self.assert_has(f"/step-{step}", step, where=self.STORE)
+
+
+class BucketCluster(Cluster):
+    """A cluster with the caller's variables of the S3 server, which tests else do without."""
+
+    def environment(self) -> dict[str, str]:
+        """Returns the environment of the servers and commands."""
+        found = {name: os.environ[name] for name in bucket_server.VARIABLES}
+        return super().environment() | found
 
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ use crate::caller::CallRunner;
 use crate::error::closed;
 use crate::results::{buffer, metadata, none, object};
 
+/// Shorter writes are copied, so that the next one need not wait for their acknowledgements. A
+/// longer one is sent from Python's memory, which may change as soon as the call returns: it waits
+/// until all of that is acknowledged. As much as a writer has in flight at once (four blocks), so
+/// that the wait is short beside the rest. Chosen, not measured.
+const BORROWED_BYTES_MIN: usize = 4 << 20;
+
 /// An object opened for reading.
 #[pyclass(frozen, name = "Reader")]
 pub(crate) struct PyReader {
@@ -144,7 +150,10 @@ impl PyWriter {
     fn write<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let source = ReadBuffer::of(data)?.into_bytes();
         let written = self.with(py, "write", |mut writer| async move {
-            let result = writer.write(&source).await;
+            let result = match source.len() >= BORROWED_BYTES_MIN {
+                true => writer.write_borrowed(source).await,
+                false => writer.write(&source).await,
+            };
             (writer, result)
         });
         release_pending(py);

@@ -32,6 +32,21 @@ def test_streamed_object_is_read_as_written(store, directory):
     assert store.get(f"{directory}/o") == DATA
 
 
+def test_large_buffer_may_change_once_it_is_written(store, directory):
+    # More than four blocks, which is where buffers begin to be sent from their own memory.
+    data, expected = bytearray(DATA * 2), b""
+    with store.open(f"{directory}/o", "wb") as file:
+        for turn in range(3):
+            # Blocks begin at other places of the buffer each time.
+            file.write(b"x" * turn)
+            file.write(data)
+            expected += b"x" * turn + data
+            data.reverse()
+            # A bytearray that is still read cannot be resized.
+            data.append(turn)
+    assert store.get(f"{directory}/o") == expected
+
+
 @pytest.mark.parametrize("buffer_bytes", [0, 100, 64 << 10])
 def test_seek_and_read_agree_with_a_local_file(store, directory, buffer_bytes):
     store.put(f"{directory}/o", DATA)

@@ -203,6 +203,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes bytes at the end as [`Writer::write_bytes`] does, and waits until all that was not
+    /// copied is acknowledged: the writer holds nothing of `bytes` when this returns. For memory
+    /// that its owner changes afterwards.
+    ///
+    /// # Errors
+    /// As [`Writer::write`]. The writer may hold parts of `bytes` then, until it is dropped.
+    pub async fn write_borrowed(&mut self, bytes: Bytes) -> Result<(), ClientError> {
+        self.begin()?;
+        self.take_bytes(bytes).await?;
+        self.drive(WriteGoal::Settled).await?;
+        self.machine.succeeded();
+        Ok(())
+    }
+
     async fn take_bytes(&mut self, mut bytes: Bytes) -> Result<(), ClientError> {
         if !self.buffer.is_empty() {
             let room = PIECE_BYTES - self.buffer.len();

@@ -181,7 +181,8 @@ class CopyPlace:
         for found in self._fs.ls(self._at(directory), detail=False):
             path = join(directory, found.rstrip("/").rpartition("/")[2])
             try:
-                head = self._fs.cat_file(self._at(join(path, METADATA)), 0, HEAD_BYTES)
+                # By their names: s3fs has another parameter before them.
+                head = self._fs.cat_file(self._at(join(path, METADATA)), start=0, end=HEAD_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             if (moment := sealed_at(head)) is not None:
