@@ -129,9 +129,9 @@ group-partitions: ## Parts the networks of a group 200 times and judges what cal
 	@cd scripts/linearizability && go run . ../../target/histories/group-partitions.jsonl
 
 .PHONY: task-chaos
-task-chaos: ## Kills what a task and its checkpoints need 1000 times and restores it each time; ROUNDS=1000 SEED=1.
-	@SANDERLING_TASK_ROUNDS=$(or $(ROUNDS),1000) SANDERLING_TASK_SEED=$(SEED) cargo test --locked --quiet \
-		--package sanderling-cli --test task_chaos -- --ignored --nocapture
+task-chaos: ## Kills what a task and its checkpoints need 1000 times and restores it each time; ROUNDS=1000 SEED=1 WORLD=bucket.
+	@SANDERLING_TASK_ROUNDS=$(or $(ROUNDS),1000) SANDERLING_TASK_SEED=$(SEED) SANDERLING_TASK_WORLD=$(WORLD) \
+		cargo test --locked --quiet --package sanderling-cli --test task_chaos -- --ignored --nocapture
 
 .PHONY: bench
 bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
