@@ -11,6 +11,7 @@ mod bag;
 mod bag_looks;
 mod bag_replay;
 mod chunk;
+mod compaction;
 mod driver;
 mod dump_interval;
 mod expectation;
@@ -38,8 +39,9 @@ pub use bag::{
     next_task, on_demand_from, runs_again,
 };
 pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
-pub use bag_replay::{BagPolicy, BagReplay, ReplayedBag, ReplayedBagRun};
+pub use bag_replay::{BagPolicy, BagReplay, DumpCopies, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
+pub use compaction::PackCompaction;
 pub use driver::{
     CriuRecord, CriuVersion, CriuVersionError, DriverRecord, MachineView, RestoreRefusal,
 };

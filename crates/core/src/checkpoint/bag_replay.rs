@@ -12,7 +12,7 @@ use sanderling_protocol::{Instant, Millis};
 use super::bag::{BagAgent, BagState, BagTask, Market, next_task};
 use super::forecast::NoticeChoice;
 use super::replay::{IntervalPolicy, PlayedInterval};
-use crate::preemption::Model;
+use crate::preemption::{Exponential, Model, Shape};
 
 const MILLIS_PER_HOUR: u64 = 3_600_000;
 
@@ -34,6 +34,21 @@ pub struct ReplayedBag {
     /// The latest start of a task is by so much earlier than its expected run and dumps demand. A
     /// machine on demand is started by its launch before that.
     pub margin: Millis,
+    /// How long a spot machine is away in the mean, in a market that hibernates machines instead of
+    /// ending them: it stops where its life ends, costs nothing meanwhile, and goes on with another
+    /// life. How long it is away is drawn from an exponential. `None` if machines end.
+    pub hibernates_for: Option<Millis>,
+}
+
+/// How the dumps of one task are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DumpCopies {
+    /// A dump that is written touches no other, so the newest whole one always stays.
+    Untouched,
+    /// Two slots are written in turn, and a slot is deleted before it is written. A machine that
+    /// ends in the middle of a dump leaves one copy fewer; after two such ends in a row there is
+    /// none.
+    TwoSlots,
 }
 
 /// The policy by which the tasks of a bag are checkpointed on spot machines. On machines on demand
@@ -46,6 +61,11 @@ pub struct BagPolicy {
     pub dump: Millis,
     /// How long a notice is; zero if the policy makes no use of it.
     pub notice: Millis,
+    /// How the dumps are kept.
+    pub copies: DumpCopies,
+    /// Whether the task of a machine that hibernates waits for the machine, until its latest start
+    /// elsewhere. Else it goes on elsewhere as soon as its lock is stale.
+    pub waits_for_hibernated: bool,
 }
 
 /// The time and the machines that one replayed run of a bag of tasks took.
@@ -61,9 +81,10 @@ pub struct ReplayedBagRun {
     pub on_demand: Millis,
     /// Time in dumps that were finished.
     pub dumped: Millis,
-    /// Work, reading of dumps, and unfinished dumps that were lost with machines.
+    /// Work, reading of dumps, and unfinished dumps that were lost with machines, and work whose
+    /// last dump was.
     pub lost: Millis,
-    /// Spot machines that were taken from a task.
+    /// How often a spot machine was taken from a task, or hibernated with it.
     pub taken: u32,
 }
 
@@ -76,6 +97,8 @@ pub struct BagReplay<'a> {
     interval: PlayedInterval,
     /// Time of dumps for each hour of work on a new machine, in milliseconds.
     dumps_per_hour: u64,
+    /// How long machines are away that hibernate.
+    away: Option<Model>,
 }
 
 impl<'a> BagReplay<'a> {
@@ -85,7 +108,11 @@ impl<'a> BagReplay<'a> {
     pub fn new(model: &'a Model, bag: ReplayedBag, policy: BagPolicy) -> Self {
         let interval = PlayedInterval::of(model, policy.interval, policy.dump);
         let dumps_per_hour = policy.dump.0 * MILLIS_PER_HOUR / interval.at(Millis(0)).0;
-        Self { model, bag, policy, interval, dumps_per_hour }
+        let away = bag.hibernates_for.map(|mean| {
+            let mean_hours = mean.0 as f64 / MILLIS_PER_HOUR as f64;
+            Model::from(Shape::Exponential(Exponential { mean_hours }))
+        });
+        Self { model, bag, policy, interval, dumps_per_hour, away }
     }
 
     /// Returns how long a task of so much work is expected to run, its dumps included.
@@ -94,17 +121,18 @@ impl<'a> BagReplay<'a> {
     }
 
     /// Plays one run; `draw` gives a number that is uniform over 64 bits for each spot machine, in
-    /// the order of their starts.
+    /// the order of their starts, and where machines hibernate for each time that one is away and
+    /// for its next life.
     pub fn run(&self, mut draw: impl FnMut() -> u64) -> ReplayedBagRun {
         let mut play = Play::new(self);
-        play.staff(&mut || self.model.sample(draw()));
+        play.staff(&mut draw);
         while let Some(Reverse((now, _, event))) = play.events.pop() {
             play.now = now;
-            play.happen(event);
+            play.happen(event, &mut draw);
             if play.open == 0 {
                 break;
             }
-            play.staff(&mut || self.model.sample(draw()));
+            play.staff(&mut draw);
         }
         play.end()
     }
@@ -119,8 +147,13 @@ enum Happening {
     Noticed(usize),
     /// A machine's work and dump are over, if it is still the part of this number.
     PartOver(usize, u32),
-    /// A machine is taken.
+    /// A machine is taken, or hibernates.
     Taken(usize),
+    /// A machine that hibernates goes on.
+    Resumed(usize),
+    /// The task of a machine goes on elsewhere, if the machine still hibernates with the part of
+    /// this number.
+    GivenUp(usize, u32),
     /// The lock of a task is stale.
     LockStale(usize),
     /// A task has to start on demand.
@@ -142,20 +175,55 @@ struct Part {
 #[derive(Debug)]
 struct SpotMachine {
     market: Market,
+    /// When it was started, or went on.
     since: Millis,
     is_ready: bool,
     is_noticed: bool,
     is_over: bool,
+    /// Since when it hibernates.
+    stopped_at: Option<Millis>,
     part: Option<Part>,
     parts: u32,
     ends: Millis,
 }
 
+impl SpotMachine {
+    /// Returns whether it has no task, and may take one when it is ready.
+    const fn is_waiting(&self) -> bool {
+        let is_here = !self.is_over && !self.is_noticed && self.stopped_at.is_none();
+        is_here && self.part.is_none()
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Played {
     state: BagState,
+    /// Work after the newest dump that is whole.
     left: Millis,
     has_dump: bool,
+    slots: DumpSlots,
+}
+
+/// Two slots for dumps, each with the work that is left after its dump.
+#[derive(Debug, Clone, Copy, Default)]
+struct DumpSlots {
+    left: [Option<Millis>; 2],
+    /// The slot that is written next.
+    next: usize,
+}
+
+impl DumpSlots {
+    /// Ends the writing of the next slot, with the work that is left then; `None` if it was cut
+    /// off.
+    fn write(&mut self, left: Option<Millis>) {
+        self.left[self.next] = left;
+        self.next = 1 - self.next;
+    }
+
+    /// Returns the work that is left after the newest dump.
+    fn newest(&self) -> Option<Millis> {
+        self.left.into_iter().flatten().min()
+    }
 }
 
 /// A run under way.
@@ -173,7 +241,8 @@ struct Play<'a> {
 
 impl<'a> Play<'a> {
     fn new(of: &'a BagReplay<'a>) -> Self {
-        let fresh = Played { state: BagState::Free, left: of.bag.work, has_dump: false };
+        let (state, slots) = (BagState::Free, DumpSlots::default());
+        let fresh = Played { state, left: of.bag.work, has_dump: false, slots };
         let tasks = vec![fresh; of.bag.tasks as usize];
         let mut play = Self {
             of,
@@ -204,14 +273,24 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn happen(&mut self, event: Happening) {
+    fn happen(&mut self, event: Happening, draw: &mut dyn FnMut() -> u64) {
         match event {
-            Happening::Ready(at) => self.machines[at].is_ready = !self.machines[at].is_over,
+            Happening::Ready(at) => {
+                let machine = &mut self.machines[at];
+                machine.is_ready = !machine.is_over && machine.stopped_at.is_none();
+            }
             Happening::Noticed(at) => self.noticed(at),
             Happening::PartOver(at, part) if self.machines[at].parts == part => self.part_over(at),
-            Happening::Taken(at) => self.taken(at),
+            Happening::Taken(at) if self.machines[at].is_over => {}
+            Happening::Taken(at) => match &self.of.away {
+                Some(away) => self.hibernate(at, away.sample(draw())),
+                None => self.taken(at),
+            },
+            Happening::Resumed(at) if self.machines[at].is_over => {}
+            Happening::Resumed(at) => self.resume(at, self.of.model.sample(draw())),
+            Happening::GivenUp(at, part) if self.machines[at].parts == part => self.give_up(at),
             Happening::LockStale(task) => self.free(task),
-            Happening::PartOver(..) | Happening::Due => {}
+            Happening::PartOver(..) | Happening::GivenUp(..) | Happening::Due => {}
         }
     }
 
@@ -253,7 +332,10 @@ impl<'a> Play<'a> {
         let Some(part) = machine.part.take() else { return };
         let task = &mut self.tasks[part.task];
         task.left.0 -= part.work.0;
-        task.has_dump |= part.dump > Millis(0);
+        if part.dump > Millis(0) {
+            task.has_dump = true;
+            task.slots.write(Some(task.left));
+        }
         self.run.dumped.0 += part.dump.0;
         if task.left == Millis(0) {
             task.state = BagState::Done;
@@ -289,11 +371,8 @@ impl<'a> Play<'a> {
     }
 
     fn taken(&mut self, at: usize) {
-        if self.machines[at].is_over {
-            return;
-        }
         if let Some(part) = self.machines[at].part.take() {
-            self.run.lost.0 += self.now.0 - part.since.0.max(self.machines[at].since.0);
+            self.lose(part, self.now);
             self.run.taken += 1;
             let stale = Millis(self.now.0 + self.of.bag.lock_age.0);
             self.at(stale, Happening::LockStale(part.task));
@@ -301,9 +380,77 @@ impl<'a> Play<'a> {
         self.retire(at);
     }
 
+    /// Counts what is lost of a part that was cut off at a time.
+    fn lose(&mut self, part: Part, cut_at: Millis) {
+        self.run.lost.0 += cut_at.0 - part.since.0;
+        let is_in_dump = part.dump > Millis(0) && cut_at.0 > part.begins.0 + part.work.0;
+        if !is_in_dump || self.of.policy.copies == DumpCopies::Untouched {
+            return;
+        }
+        let task = &mut self.tasks[part.task];
+        task.slots.write(None);
+        let newest = task.slots.newest();
+        let left = newest.unwrap_or(self.of.bag.work);
+        self.run.lost.0 += left.0 - task.left.0;
+        (task.left, task.has_dump) = (left, newest.is_some());
+    }
+
+    /// Stops a machine where its life ends. Its task waits for it, or goes on elsewhere.
+    fn hibernate(&mut self, at: usize, away: Millis) {
+        let (now, policy, bag) = (self.now, self.of.policy, self.of.bag);
+        let machine = &mut self.machines[at];
+        machine.stopped_at = Some(now);
+        // The part does not end now, if it was to.
+        machine.parts += 1;
+        let (part, number) = (machine.part, machine.parts);
+        self.run.spot.0 += now.0 - machine.since.0;
+        self.at(Millis(now.0 + away.0), Happening::Resumed(at));
+        let Some(part) = part else { return };
+        self.run.taken += 1;
+        let needed = self.of.expected(self.tasks[part.task].left).0 + bag.margin.0 + bag.launch.0;
+        let given_up = match policy.waits_for_hibernated {
+            true => Millis(bag.deadline.0.saturating_sub(needed)).max(now),
+            false => Millis(now.0 + bag.lock_age.0),
+        };
+        self.at(given_up, Happening::GivenUp(at, number));
+    }
+
+    /// Lets the task of a machine that hibernates go on elsewhere.
+    fn give_up(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        let Some((part, stopped_at)) = machine.part.take().zip(machine.stopped_at) else { return };
+        self.lose(part, stopped_at);
+        self.free(part.task);
+    }
+
+    /// Lets a machine that hibernates go on, for so long. Without a task it ends if others have
+    /// its place.
+    fn resume(&mut self, at: usize, life: Millis) {
+        let (now, bag) = (self.now, self.of.bag);
+        let is_needed = self.live(Market::Spot).0 < bag.spot_machines as usize;
+        let machine = &mut self.machines[at];
+        let Some(stopped_at) = machine.stopped_at.take() else { return };
+        let ends = Millis(now.0 + life.0);
+        (machine.since, machine.ends, machine.is_noticed) = (now, ends, false);
+        let (part, is_ready) = (machine.part.take(), machine.is_ready);
+        self.announce(at, now, ends);
+        if !is_ready {
+            self.at(Millis(now.0 + bag.launch.0), Happening::Ready(at));
+        }
+        match part {
+            Some(part) => {
+                let later = |time: Millis| Millis(time.0 + (now.0 - stopped_at.0));
+                let (since, begins) = (later(part.since), later(part.begins));
+                self.set_part(at, Part { since, begins, ..part });
+            }
+            None if !is_needed => self.retire(at),
+            None => {}
+        }
+    }
+
     fn retire(&mut self, at: usize) {
         let machine = &mut self.machines[at];
-        if std::mem::replace(&mut machine.is_over, true) {
+        if std::mem::replace(&mut machine.is_over, true) || machine.stopped_at.is_some() {
             return;
         }
         let paid = self.now.0.min(machine.ends.0) - machine.since.0;
@@ -314,11 +461,10 @@ impl<'a> Play<'a> {
     }
 
     /// Lets agents take tasks, ends machines that are not needed, and starts those that are.
-    fn staff(&mut self, life: &mut dyn FnMut() -> Millis) {
+    fn staff(&mut self, draw: &mut dyn FnMut() -> u64) {
         for at in 0..self.machines.len() {
             let machine = &self.machines[at];
-            if !machine.is_ready || machine.is_over || machine.is_noticed || machine.part.is_some()
-            {
+            if !machine.is_ready || !machine.is_waiting() {
                 continue;
             }
             let agent = self.agent(machine.market, self.of.bag.margin);
@@ -331,7 +477,7 @@ impl<'a> Play<'a> {
         let (live, waiting) = self.live(Market::Spot);
         let room = (self.of.bag.spot_machines as usize).saturating_sub(live);
         for _ in 0..free.saturating_sub(waiting).min(room) {
-            let life = life();
+            let life = self.of.model.sample(draw());
             self.launch(Market::Spot, life);
         }
         let (_, waiting) = self.live(Market::OnDemand);
@@ -372,10 +518,15 @@ impl<'a> Play<'a> {
         self.tasks.iter().map(seen).collect()
     }
 
-    /// Returns how many machines there are, and how many of these wait for a task.
+    /// Returns how many machines there are, but for those that hibernate without a task, and how
+    /// many of these wait for a task.
     fn live(&self, market: Market) -> (usize, usize) {
-        let machines = || self.machines.iter().filter(|it| it.market == market && !it.is_over);
-        (machines().count(), machines().filter(|it| it.part.is_none() && !it.is_noticed).count())
+        let is_live = |it: &&SpotMachine| {
+            let is_away = it.stopped_at.is_some() && it.part.is_none();
+            it.market == market && !it.is_over && !is_away
+        };
+        let machines = || self.machines.iter().filter(is_live);
+        (machines().count(), machines().filter(|it| it.is_waiting()).count())
     }
 
     fn launch(&mut self, market: Market, life: Millis) {
@@ -388,19 +539,25 @@ impl<'a> Play<'a> {
             is_ready: false,
             is_noticed: false,
             is_over: false,
+            stopped_at: None,
             part: None,
             parts: 0,
             ends,
         });
         self.at(Millis(since.0 + bag.launch.0), Happening::Ready(at));
         if market == Market::Spot {
-            let notice = self.of.policy.notice;
-            if notice > Millis(0) {
-                let noticed = Millis(ends.0.saturating_sub(notice.0)).max(since);
-                self.at(noticed, Happening::Noticed(at));
-            }
-            self.at(ends, Happening::Taken(at));
+            self.announce(at, since, ends);
         }
+    }
+
+    /// Schedules the end of a spot machine's life, and the notice before it.
+    fn announce(&mut self, at: usize, since: Millis, ends: Millis) {
+        let notice = self.of.policy.notice;
+        if notice > Millis(0) {
+            let noticed = Millis(ends.0.saturating_sub(notice.0)).max(since);
+            self.at(noticed, Happening::Noticed(at));
+        }
+        self.at(ends, Happening::Taken(at));
     }
 
     fn end(mut self) -> ReplayedBagRun {
@@ -413,112 +570,4 @@ impl<'a> Play<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::checkpoint::hads_interval;
-    use crate::placement::Draw;
-
-    const HOUR: u64 = 3_600_000;
-
-    const BAG: ReplayedBag = ReplayedBag {
-        tasks: 4,
-        work: Millis(2 * HOUR),
-        deadline: Millis(10 * HOUR),
-        spot_machines: 2,
-        launch: Millis(120_000),
-        lock_age: Millis(30_000),
-        margin: Millis(HOUR / 2),
-    };
-
-    const HOURLY: BagPolicy = BagPolicy {
-        interval: IntervalPolicy::Fixed(Millis(HOUR)),
-        dump: Millis(60_000),
-        notice: Millis(0),
-    };
-
-    fn model(spec: &str) -> Model {
-        Model::load(&spec.parse().expect("a model"), |_| Err("no file")).expect("needs no file")
-    }
-
-    fn steady() -> Model {
-        model("exponential:mean=1000000h")
-    }
-
-    #[test]
-    fn steady_spot_machines_do_all_of_it() {
-        let model = steady();
-        let run = BagReplay::new(&model, BAG, HOURLY).run(|| u64::MAX);
-        // Two machines with two tasks each; a task of two hours has one dump.
-        assert_eq!(run.elapsed.0, 120_000 + 2 * (2 * HOUR + 60_000));
-        assert_eq!(run.spot.0, 2 * run.elapsed.0);
-        assert_eq!((run.on_demand, run.lost, run.late, run.taken), (Millis(0), Millis(0), 0, 0));
-        assert_eq!(run.dumped.0, 4 * 60_000);
-    }
-
-    #[test]
-    fn without_spot_machines_each_task_runs_on_demand_from_its_latest_start() {
-        let model = steady();
-        let bag = ReplayedBag { spot_machines: 0, ..BAG };
-        let run = BagReplay::new(&model, bag, HOURLY).run(|| u64::MAX);
-        // Two dumps are expected, and none is taken on demand.
-        assert_eq!(run.on_demand.0, 4 * (2 * HOUR + 120_000));
-        assert_eq!(run.elapsed.0, 10 * HOUR - HOUR / 2 - 2 * 60_000);
-        assert_eq!((run.spot, run.dumped, run.late), (Millis(0), Millis(0), 0));
-    }
-
-    #[test]
-    fn task_goes_on_elsewhere_after_its_machine_was_taken() {
-        let model = model("exponential:mean=2h");
-        let bag = ReplayedBag { tasks: 1, ..BAG };
-        // The first machine lives for about 1.39 h, the second for ever.
-        let life = model.sample(1 << 63).0;
-        assert!((HOUR + 200_000..2 * HOUR).contains(&life), "{life}");
-        let mut draws = [1 << 63, u64::MAX].into_iter();
-        let run = BagReplay::new(&model, bag, HOURLY).run(|| draws.next().expect("two"));
-        // Launch, an hour and a dump are kept; the rest is lost.
-        assert_eq!(run.lost.0, life - 120_000 - HOUR - 60_000);
-        // Lock, launch, reading, and the second hour.
-        assert_eq!(run.elapsed.0, life + 30_000 + 120_000 + 60_000 + HOUR);
-        assert_eq!((run.taken, run.late, run.on_demand), (1, 0, Millis(0)));
-        assert_eq!(run.spot.0, life + run.elapsed.0 - life - 30_000);
-    }
-
-    #[test]
-    fn notice_that_is_long_enough_loses_nothing() {
-        let model = model("exponential:mean=2h");
-        let bag = ReplayedBag { tasks: 1, ..BAG };
-        let policy = BagPolicy { notice: Millis(120_000), ..HOURLY };
-        let mut draws = [1 << 63, u64::MAX].into_iter();
-        let run = BagReplay::new(&model, bag, policy).run(|| draws.next().expect("two"));
-        assert_eq!((run.lost, run.taken), (Millis(0), 0));
-        // One dump after an hour, one at the notice.
-        assert_eq!(run.dumped.0, 2 * 60_000);
-        let short = BagPolicy { notice: Millis(60_000), ..HOURLY };
-        let mut draws = [1 << 63, u64::MAX].into_iter();
-        let run = BagReplay::new(&model, bag, short).run(|| draws.next().expect("two"));
-        assert!(run.lost > Millis(0) && run.taken == 1);
-    }
-
-    #[test]
-    fn every_run_ends_and_pays_for_all_its_work() {
-        for spec in ["exponential:mean=3h", "bathtub:typical", "bathtub:n1-highcpu-16"] {
-            let model = model(spec);
-            let fixed = IntervalPolicy::Fixed(hads_interval(BAG.work, HOURLY.dump));
-            for policy in [
-                HOURLY,
-                BagPolicy { interval: fixed, ..HOURLY },
-                BagPolicy { interval: IntervalPolicy::Optimum, notice: Millis(120_000), ..HOURLY },
-            ] {
-                for seed in 0..40 {
-                    let mut draw = Draw::new(seed);
-                    let bag = ReplayedBag { tasks: 1 + seed as u32 % 9, ..BAG };
-                    let run = BagReplay::new(&model, bag, policy).run(|| draw.next());
-                    let paid = run.spot.0 + run.on_demand.0;
-                    let used = u64::from(bag.tasks) * bag.work.0 + run.dumped.0 + run.lost.0;
-                    assert!(paid >= used, "{spec} {policy:?} {seed}: {run:?}");
-                    assert!(run.elapsed.0 <= bag.deadline.0 || run.late > 0, "{run:?}");
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -146,17 +146,44 @@ pub fn hads_interval(work: Millis, dump: Millis) -> Millis {
 mod tests {
     use super::*;
     use crate::placement::Draw;
+    use crate::preemption::{Bathtub, FleetModel, Lifetimes, Shape, Trace};
 
     const HOUR: u64 = 3_600_000;
+
+    /// The mean life of a machine of which `task run --interval auto` is not given another one
+    /// (`--mean-life`).
+    const MEAN_LIFE: Millis = Millis(4 * HOUR);
 
     fn model(spec: &str) -> Model {
         Model::load(&spec.parse().expect("a model"), |_| Err("no file")).expect("needs no file")
     }
 
+    /// Returns models of all kinds with their names: each fit of the bathtub, exponentials, and
+    /// lifetimes that were recorded alone or in a trace.
+    fn models() -> Vec<(String, Model)> {
+        let bathtubs = Bathtub::preset_names().map(|name| format!("bathtub:{name}"));
+        let means = ["4h", "12h", "24h"].map(|mean| format!("exponential:mean={mean}"));
+        let mut models: Vec<(String, Model)> =
+            bathtubs.chain(means).map(|spec| (spec.clone(), model(&spec))).collect();
+        let (typical, mut draw) = (model("bathtub:typical"), Draw::new(7));
+        let ended: Vec<Millis> = (0..500).map(|_| typical.sample(draw.next())).collect();
+        let recorded = Lifetimes::new(&ended, &[]).expect("all have ended");
+        models.push(("lifetimes".to_owned(), Shape::Lifetimes(recorded).into()));
+        let fleet = FleetModel {
+            slots: 50,
+            horizon: Millis(96 * HOUR),
+            notice: Millis(30_000),
+            back_after: Millis(120_000),
+        };
+        let trace = Trace::draw(&model("bathtub:n1-highcpu-16"), &fleet, 7);
+        let traced = trace.lifetimes().expect("machines have ended");
+        models.push(("trace".to_owned(), Shape::Lifetimes(traced).into()));
+        models
+    }
+
     /// Returns the mean of what 1,000 runs lost or dumped, in milliseconds.
-    fn waste(spec: &str, policy: IntervalPolicy, task: ReplayedTask) -> f64 {
-        let model = model(spec);
-        let replay = Replay::new(&model, policy, task);
+    fn waste(model: &Model, policy: IntervalPolicy, task: ReplayedTask) -> f64 {
+        let replay = Replay::new(model, policy, task);
         let mut sum = 0.0;
         for seed in 0..1000 {
             let mut draw = Draw::new(seed);
@@ -208,17 +235,34 @@ mod tests {
     fn optimum_wastes_less_than_the_fixed_interval_under_every_model() {
         let hads = IntervalPolicy::Fixed(hads_interval(TASK.work, TASK.dump));
         for spec in ["exponential:mean=12h", "bathtub:typical", "bathtub:n1-highcpu-16"] {
+            let model = model(spec);
             let (fixed, ours) =
-                (waste(spec, hads, TASK), waste(spec, IntervalPolicy::Optimum, TASK));
+                (waste(&model, hads, TASK), waste(&model, IntervalPolicy::Optimum, TASK));
             assert!(ours < 0.9 * fixed, "{spec}: {ours} of {fixed}");
+        }
+    }
+
+    /// What `task run --interval auto` has: the estimate from a mean life, that of the model or the
+    /// default.
+    #[test]
+    fn estimate_is_never_dearer_than_the_fixed_interval_and_a_tenth_cheaper_under_bathtubs() {
+        let hads = IntervalPolicy::Fixed(hads_interval(TASK.work, TASK.dump));
+        let default = IntervalPolicy::Fixed(young_daly(TASK.dump, MEAN_LIFE));
+        for (name, model) in models() {
+            let fixed = waste(&model, hads, TASK);
+            let most = if name.starts_with("bathtub:") { 0.9 * fixed } else { fixed };
+            for policy in [IntervalPolicy::YoungDaly, default] {
+                let ours = waste(&model, policy, TASK);
+                assert!(ours <= most, "{name}, {policy:?}: {ours} ms, fixed {fixed} ms");
+            }
         }
     }
 
     #[test]
     fn optimum_wastes_less_than_the_estimate_that_assumes_no_memory() {
-        let spec = "bathtub:typical";
-        let daly = waste(spec, IntervalPolicy::YoungDaly, TASK);
-        let ours = waste(spec, IntervalPolicy::Optimum, TASK);
+        let model = model("bathtub:typical");
+        let daly = waste(&model, IntervalPolicy::YoungDaly, TASK);
+        let ours = waste(&model, IntervalPolicy::Optimum, TASK);
         assert!(ours < daly, "{ours} of {daly}");
     }
 

@@ -5,7 +5,7 @@
 
 use clap::Args;
 use sanderling_core::checkpoint::{
-    BagPolicy, BagReplay, IntervalPolicy, ReplayedBag, hads_interval,
+    BagPolicy, BagReplay, DumpCopies, IntervalPolicy, ReplayedBag, hads_interval,
 };
 use sanderling_core::preemption::Model;
 use sanderling_protocol::Millis;
@@ -16,6 +16,10 @@ use crate::trace::Chance;
 use crate::units::Span;
 
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
+
+/// How long a machine is away in the mean in the market that hibernates machines. Chosen, not
+/// measured: long enough that a deadline may not wait for it.
+const HIBERNATES_FOR: Millis = Millis(1_800_000);
 
 /// The bag of `sanderling lab checkpoint`. Its tasks are the task that is replayed alone.
 #[derive(Debug, Clone, Args)]
@@ -92,23 +96,33 @@ pub(crate) fn rows(args: &BagArgs, task: BagTaskOf, (name, model): (&str, &Model
         launch: task.launch,
         lock_age: Millis(30_000),
         margin: args.margin.millis(),
+        hibernates_for: None,
     };
     let fixed = |dump| BagPolicy {
         interval: IntervalPolicy::Fixed(hads_interval(task.work, dump)),
         dump,
         notice: Millis(0),
+        copies: DumpCopies::TwoSlots,
+        waits_for_hibernated: true,
     };
     let ours = BagPolicy {
         interval: IntervalPolicy::Optimum,
         dump: task.dump,
         notice: args.notice.millis(),
+        copies: DumpCopies::Untouched,
+        waits_for_hibernated: false,
     };
+    let by_age = BagPolicy { notice: Millis(0), ..ours };
+    // A machine hibernates at once, without a notice.
+    let hibernating = ReplayedBag { hibernates_for: Some(HIBERNATES_FOR), ..bag };
     let policies = [
         ("on demand alone", ReplayedBag { spot_machines: 0, ..bag }, fixed(task.dump)),
         ("HADS, dumps to S3", bag, fixed(task.slow_dump)),
         ("HADS, dumps to EBS", bag, fixed(task.dump)),
-        ("by age", bag, BagPolicy { notice: Millis(0), ..ours }),
+        ("by age", bag, by_age),
         ("by age and at notices", bag, ours),
+        ("HADS, EBS, hibernating machines", hibernating, fixed(task.dump)),
+        ("by age, hibernating machines", hibernating, by_age),
     ];
     let row = |(policy, bag, of): (&'static str, ReplayedBag, BagPolicy)| {
         mean(args, task, (name, policy), &BagReplay::new(model, bag, of))

@@ -7,7 +7,9 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use sanderling_core::checkpoint::{IntervalPolicy, Replay, ReplayedTask, hads_interval};
+use sanderling_core::checkpoint::{
+    IntervalPolicy, Replay, ReplayedTask, hads_interval, young_daly,
+};
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_protocol::Millis;
 use serde::Serialize;
@@ -48,6 +50,14 @@ const NOTICES: [f64; 2] = [30.0, 120.0];
 
 /// The models that are replayed if none is given.
 const MODELS: [&str; 3] = ["exponential:mean=12h", "bathtub:typical", "bathtub:n1-highcpu-16"];
+
+/// Ratio between two intervals that are tried in hindsight. Near the optimum the waste changes by
+/// the square of an interval's error, so a tenth of error wastes half a percent more.
+const HINDSIGHT_RATIO: f64 = 1.2;
+
+/// The share of machines that end within an interval from which on it is not tried: a run would
+/// take a hundred machines for each of its dumps.
+const HINDSIGHT_ENDED: f64 = 0.99;
 
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
@@ -151,6 +161,8 @@ pub(crate) struct PolicyRow {
     pub(crate) model: String,
     /// The policy.
     pub(crate) policy: &'static str,
+    /// The interval; `None` if it depends on the machine's age.
+    pub(crate) interval_seconds: Option<f64>,
     /// Time from the first launch to the end.
     pub(crate) elapsed_seconds: f64,
     /// Time in dumps.
@@ -177,9 +189,7 @@ pub(crate) fn compute(arguments: &CheckpointArgs) -> Result<CheckpointFigure, Fa
     for spec in specs {
         let model = load(spec)?;
         rows.extend(bags::rows(&arguments.bag, task, (&short(spec), &model)));
-        for (policy, interval) in policies_of(arguments) {
-            policies.push(replay(arguments, (&short(spec), &model), policy, interval));
-        }
+        policies.extend(rows_of(arguments, (&short(spec), &model)));
     }
     Ok(CheckpointFigure {
         long_runs: SERVICES.iter().flat_map(|it| LONG_RUNS.map(|run| long_run(*it, run))).collect(),
@@ -226,13 +236,45 @@ fn notice_row((service, dump_seconds, _): (&'static str, f64, f64)) -> NoticeRow
     NoticeRow { service, megabytes_per_second: rate, fits_megabytes }
 }
 
-fn policies_of(arguments: &CheckpointArgs) -> [(&'static str, IntervalPolicy); 3] {
-    let fixed = hads_interval(arguments.work.millis(), arguments.dump.millis());
-    [
-        ("fixed, a tenth of the run", IntervalPolicy::Fixed(fixed)),
-        ("Young and Daly", IntervalPolicy::YoungDaly),
-        ("optimum by age", IntervalPolicy::Optimum),
-    ]
+/// Replays all policies under a model. The last row has the fixed interval that would have been
+/// cheapest for the very machines that were drawn: no rule can find it in advance.
+fn rows_of(arguments: &CheckpointArgs, model: (&str, &Model)) -> Vec<PolicyRow> {
+    let (work, dump) = (arguments.work.millis(), arguments.dump.millis());
+    let fixed = hads_interval(work, dump);
+    let daly = young_daly(dump, model.1.expected_life(Millis(0)));
+    let row = |policy, interval| replay(arguments, model, policy, interval);
+    let mut rows = vec![
+        row("fixed, a tenth of the run", IntervalPolicy::Fixed(fixed)),
+        row("Young and Daly", IntervalPolicy::YoungDaly),
+        row("optimum by age", IntervalPolicy::Optimum),
+    ];
+    let launch = arguments.launch.millis();
+    let is_lived = |it: &Millis| model.1.cdf(Millis(launch.0 + it.0)) < HINDSIGHT_ENDED;
+    let tried = hindsight_intervals(work, dump).filter(is_lived).chain([fixed, daly]);
+    let tried = tried.map(|it| row("best fixed interval in hindsight", IntervalPolicy::Fixed(it)));
+    // One with which a run does not end is none.
+    let ended = tried.filter(|row| row.unfinished == 0);
+    rows.extend(ended.min_by(|one, other| one.wasted_share.total_cmp(&other.wasted_share)));
+    rows
+}
+
+/// Returns the intervals that are tried in hindsight: from the time of a dump, and a second at
+/// least, to the whole work.
+fn hindsight_intervals(work: Millis, dump: Millis) -> impl Iterator<Item = Millis> {
+    let first = dump.0.max(1000) as f64;
+    let intervals = std::iter::successors(Some(first), |it| Some(it * HINDSIGHT_RATIO));
+    let shorter = intervals.map(|it| Millis(it.round() as u64)).take_while(move |it| *it < work);
+    shorter.chain([work])
+}
+
+/// Returns the interval of a policy, if it is the same at each age: a second at least.
+fn interval_seconds(model: &Model, policy: IntervalPolicy, dump: Millis) -> Option<f64> {
+    let interval = match policy {
+        IntervalPolicy::Fixed(interval) => interval,
+        IntervalPolicy::YoungDaly => young_daly(dump, model.expected_life(Millis(0))),
+        IntervalPolicy::Optimum => return None,
+    };
+    Some(seconds(interval).max(1.0))
 }
 
 fn replay(
@@ -260,6 +302,7 @@ fn replay(
     PolicyRow {
         model: name.to_owned(),
         policy,
+        interval_seconds: interval_seconds(model, interval, task.dump),
         elapsed_seconds: elapsed,
         dumped_seconds: dumped,
         lost_seconds: lost,
@@ -285,6 +328,7 @@ impl Figure for CheckpointFigure {
         let mut table = Table::new(&[
             ("model", Align::Left),
             ("interval", Align::Left),
+            ("length", Align::Right),
             ("machines", Align::Right),
             ("elapsed", Align::Right),
             ("dumps", Align::Right),
@@ -326,6 +370,10 @@ impl Figure for CheckpointFigure {
             csv.row([part, case, variant, quantity, &value].map(str::to_owned));
         };
         for it in &self.policies {
+            if let Some(interval) = it.interval_seconds {
+                let interval = format!("{interval:.4}");
+                row("policies", &it.model, it.policy, "interval_seconds", interval);
+            }
             for (quantity, value) in [
                 ("elapsed_seconds", it.elapsed_seconds),
                 ("dumped_seconds", it.dumped_seconds),
@@ -383,6 +431,7 @@ impl PolicyRow {
         vec![
             self.model.clone(),
             self.policy.to_owned(),
+            self.interval_seconds.map_or_else(|| "by age".to_owned(), minutes),
             format!("{:.2}", self.machines),
             elapsed,
             minutes(self.dumped_seconds),
@@ -451,21 +500,46 @@ mod tests {
     #[test]
     fn optimum_is_never_dearer_than_the_fixed_interval() {
         let figure = computed(300);
-        for rows in figure.policies.chunks(3) {
-            let [fixed, daly, optimum] = rows else { panic!("three policies: {rows:?}") };
+        for rows in figure.policies.chunks(4) {
+            let [fixed, daly, optimum, hindsight] = rows else { panic!("four: {rows:?}") };
             assert_eq!(rows.iter().map(|row| row.unfinished).sum::<u32>(), 0);
             assert!(optimum.elapsed_seconds < fixed.elapsed_seconds, "{rows:?}");
             assert!(optimum.wasted_share < 0.9 * fixed.wasted_share, "{rows:?}");
             assert!(optimum.wasted_share < 1.05 * daly.wasted_share, "{rows:?}");
+            assert!(daly.wasted_share < fixed.wasted_share, "{rows:?}");
+            // Both are among the intervals that were tried.
+            assert!(hindsight.wasted_share <= daly.wasted_share, "{rows:?}");
+            assert!(hindsight.interval_seconds.is_some() && optimum.interval_seconds.is_none());
         }
+    }
+
+    #[test]
+    fn estimate_is_near_the_best_interval_in_hindsight_where_machines_have_no_memory() {
+        let mut arguments: CheckpointArgs = defaults();
+        arguments.models = vec!["exponential:mean=12h".parse().expect("a model")];
+        arguments.bag.tasks = 0;
+        let figure = compute(&arguments).expect("needs no file");
+        let [_, daly, _, hindsight] = &figure.policies[..] else { panic!("{figure:?}") };
+        assert!(daly.wasted_share < 1.2 * hindsight.wasted_share, "{daly:?} {hindsight:?}");
+    }
+
+    #[test]
+    fn intervals_from_a_dump_to_the_whole_work_are_tried_in_hindsight() {
+        let (work, dump) = (Millis(36_000_000), Millis(56_000));
+        let tried: Vec<Millis> = hindsight_intervals(work, dump).collect();
+        assert_eq!((tried[0], tried.last()), (dump, Some(&work)));
+        assert!(tried.is_sorted() && (30..60).contains(&tried.len()), "{tried:?}");
+        assert_eq!(hindsight_intervals(Millis(10), dump).collect::<Vec<_>>(), [Millis(10)]);
     }
 
     #[test]
     fn bag_costs_less_than_with_the_fixed_interval_and_meets_as_many_deadlines() {
         let figure = computed(100);
-        assert_eq!(figure.bag.rows.len(), 15);
-        for rows in figure.bag.rows.chunks(5) {
-            let [on_demand, s3, ebs, by_age, ours] = rows else { panic!("five: {rows:?}") };
+        assert_eq!(figure.bag.rows.len(), 21);
+        for rows in figure.bag.rows.chunks(7) {
+            let [on_demand, s3, ebs, by_age, ours, waiting, elsewhere] = rows else {
+                panic!("seven: {rows:?}")
+            };
             assert_eq!((on_demand.met_share, on_demand.lost_hours), (1.0, 0.0), "{rows:?}");
             // 16 tasks of 10 h and launches of 2 minutes.
             let hours = 16.0 * (10.0 + 2.0 / 60.0);
@@ -476,6 +550,10 @@ mod tests {
                 assert!(by_age.dollars < hads.dollars, "{rows:?}");
             }
             assert!(ours.dollars < 0.3 * on_demand.dollars && ours.lost_hours < 0.01, "{rows:?}");
+            for hibernating in [waiting, elsewhere] {
+                // Each of 16 tasks of 10 h runs on a machine that is paid.
+                assert!(hibernating.dollars > 160.0 * 0.188_320, "{rows:?}");
+            }
         }
     }
 

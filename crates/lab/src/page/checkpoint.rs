@@ -16,13 +16,14 @@ pub(crate) fn section(figure: &CheckpointFigure) -> Section {
     let mut body = paragraph(&format!(
         "What a task of {:.1} hours wastes on spot machines whose dumps take {:.1} seconds: the \
          time in dumps, and the work that is lost with a machine and done again. The mean of {} \
-         runs; all policies get the same machines.",
+         runs; all policies get the same machines. The best fixed interval in hindsight is the one \
+         that would have wasted least on these machines.",
         figure.work_hours, figure.dump_seconds, figure.runs
     ));
     body += &legend([("blue", "dumps"), ("amber", "lost work")]);
     body += &bars(&figure.policies);
     body += &table(
-        &["model", "interval", "#machines", "#elapsed", "#dumps", "#lost", "#wasted"],
+        &["model", "interval", "#length", "#machines", "#elapsed", "#dumps", "#lost", "#wasted"],
         figure.policies.iter().map(PolicyRow::cells),
     );
     body += &rerun("sanderling lab checkpoint --out D");
