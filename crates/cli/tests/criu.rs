@@ -2,6 +2,8 @@
 //! scripts/criu.sh unpacks) these tests are skipped.
 
 mod cluster;
+#[path = "criu/tree.rs"]
+mod tree;
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -618,6 +620,53 @@ fn machine_without_a_fitting_criu_is_refused_and_nothing_is_lost() {
         assert!(ran.code == 1 && ran.stderr.contains(why), "{why}: {ran}");
         assert_eq!(place.newest(), newest);
     }
+    std::fs::write(place.path("stop"), "").expect("written");
+    let ran = run(&mut place.runner("none", &[]));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(ran.stderr.contains("restored generation"), "{ran}");
+}
+
+/// Returns what a machine shows of its CPU, without some features, and these in order. Of a CPU
+/// without SSE4 they are all.
+fn lesser_cpu() -> (String, String) {
+    let shown = std::fs::read_to_string("/proc/cpuinfo").expect("readable");
+    let is_features = |line: &str| line.starts_with("flags") || line.starts_with("Features");
+    let line = shown.lines().find(|line| is_features(line)).expect("it has features");
+    let (_, all) = line.split_once(':').expect("a list");
+    let prefix = if all.contains(" sse4") { "sse4" } else { "" };
+    let is_left = |word: &&str| !word.starts_with(prefix);
+    let mut missing: Vec<&str> =
+        all.split_ascii_whitespace().filter(|word| !is_left(word)).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    let lesser = |line: &str| match line.split_once(':').filter(|_| is_features(line)) {
+        Some((name, all)) => {
+            let left: Vec<&str> = all.split_ascii_whitespace().filter(is_left).collect();
+            format!("{name}: {}\n", left.join(" "))
+        }
+        None => format!("{line}\n"),
+    };
+    (shown.lines().map(lesser).collect(), missing.join(", "))
+}
+
+#[test]
+fn machine_whose_cpu_lacks_features_is_refused_by_their_names_and_nothing_is_lost() {
+    let Some(place) = Place::new("machine_whose_cpu_lacks_features") else { return };
+    place.publish("none", &[], 1);
+    let newest = place.newest();
+    let (shown, missing) = lesser_cpu();
+    let cpu = place.path("cpuinfo");
+    std::fs::write(&cpu, shown).expect("written");
+    // In mount namespaces of its own the runner finds that file in place of the machine's.
+    let runner = place.runner("none", &[]);
+    let mut command = program_at(LocalPath::new("unshare"));
+    let script = r#"mount --bind "$0" /proc/cpuinfo && exec "$@""#;
+    command.args(["--mount", "sh", "-c", script]).arg(&cpu);
+    command.arg(runner.get_program()).args(runner.get_args());
+    let ran = run(&mut command);
+    let why = format!("it was taken on a CPU with {missing}, which this one does not have");
+    assert!(ran.code == 1 && ran.stderr.contains(&why), "{why}: {ran}");
+    assert_eq!(place.newest(), newest);
     std::fs::write(place.path("stop"), "").expect("written");
     let ran = run(&mut place.runner("none", &[]));
     assert_eq!(ran.code, 0, "{ran}");

@@ -12,6 +12,8 @@
 mod adopt;
 mod call_error;
 mod interface;
+mod leaving;
+mod noticed_nodes;
 mod restore;
 mod task;
 
@@ -26,12 +28,14 @@ use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal};
 
 use crate::Machine;
+use noticed_nodes::NoticedNodes;
 use restore::Restores;
 use task::{Directory, Stage, Task};
 
 /// Uploads that one datanode has under way at once, and orders to read back among them. Each has
-/// one part in memory, of 8 MiB unless its object has more than 70 GiB. Eight nodes fill the
-/// largest window ([`WINDOW_MAX`]). Chosen, not measured.
+/// one part in memory, of 8 MiB unless its object has more than 70 GiB, or the node has memory for
+/// longer ones ([`crate::datanode::PartJoins`]). Eight nodes fill the largest window
+/// ([`WINDOW_MAX`]). Chosen, not measured.
 const UPLOADS_PER_NODE_MAX: usize = 4;
 
 /// Changes of one directory that are read or sent at once: fewer after failures, more after
@@ -59,7 +63,8 @@ const PARTS_PER_ORDER_MAX: usize = 8;
 const RETRY_MIN: Millis = Millis(200);
 
 /// The longest such pause. A store that was away for long gets its changes that much later at most;
-/// a directory whose store is away costs one call in that time for each change of its window.
+/// a directory whose store is away costs one call in that time for each change of its window. It is
+/// shorter while bytes leave with nodes (`RETRY_NOTICED_MAX`).
 const RETRY_MAX: Millis = Millis(10_000);
 
 /// How long a store may be without a node that reaches it before that is reported: after a restart
@@ -103,6 +108,7 @@ pub struct DurableDrain {
     directories: BTreeMap<ObjectId, Directory>,
     restores: Restores,
     nodes: BTreeMap<NodeId, (StoreNode, usize)>,
+    noticed: NoticedNodes,
     calls: BTreeMap<DurableCall, CallPurpose>,
     next_call: u64,
     outputs: std::collections::VecDeque<DurableOutput>,
@@ -120,7 +126,7 @@ pub struct DurableDrain {
 enum CallPurpose {
     Layout { directory: ObjectId, number: u64 },
     Upload { directory: ObjectId, number: u64, node: NodeId, is_last: bool, end: u64 },
-    Abort { directory: ObjectId, number: u64 },
+    Abort { directory: ObjectId, number: u64, node: NodeId },
     Restore { directory: ObjectId, object: ObjectId, node: NodeId, blocks: Vec<LostBlock> },
     Change { directory: ObjectId, node: NodeId, numbers: Vec<u64>, removals: Vec<u64> },
     Adopt { directory: ObjectId, node: NodeId },
@@ -178,6 +184,7 @@ impl DurableDrain {
             known.merge(changes);
         }
         self.has_view = true;
+        self.end_calls_to_gone_nodes(now);
         self.look_for_unreached(now);
     }
 
@@ -231,10 +238,12 @@ impl DurableDrain {
             let Some(task) = self.task(id, number) else { continue };
             let (key, kind) = (task.key.clone(), task.kind);
             if let Some(upload) = task.ended_upload().cloned() {
-                task.is_calling = true;
-                let call = self.call(CallPurpose::Abort { directory: id, number });
                 let Some(node) = self.free_node(&store, None) else { return };
                 let (node, address) = (node.node, node.address.clone());
+                if let Some(task) = self.task(id, number) {
+                    task.is_calling = true;
+                }
+                let call = self.call(CallPurpose::Abort { directory: id, number, node });
                 let uploads = vec![(key, upload)];
                 let store = store.clone();
                 self.outputs.push_back(DurableOutput::Abort {
@@ -390,7 +399,7 @@ impl DurableDrain {
             return;
         }
         let store = directory.store.clone();
-        let Some(node) = self.choose_node(&store, None, directory.avoid) else { return };
+        let Some(node) = self.node_to_change(&store, directory.avoid) else { return };
         let address = self.nodes[&node].0.address.clone();
         let numbers = ready.iter().map(|(number, _)| *number).collect();
         let is_removal = |it: &&(u64, StoreChange)| !matches!(it.1, StoreChange::Complete { .. });
@@ -465,14 +474,26 @@ impl DurableDrain {
         }
     }
 
+    /// Notes whether the upload of a change can never be completed from now on.
+    fn on_aborted(&mut self, now: Instant, (id, number): (ObjectId, u64), is_done: bool) {
+        let Some(task) = self.task(id, number) else { return };
+        task.is_calling = false;
+        if is_done {
+            task.stage = Stage::Waiting;
+        } else {
+            self.fail(now, id, number, "an upload cannot be ended");
+        }
+    }
+
     /// Notes that a change could not be made, and why, if nothing comes before it.
     fn fail(&mut self, now: Instant, id: ObjectId, number: u64, why: &str) {
+        let pause_max = self.noticed.retry_max(RETRY_MAX);
         let Some(directory) = self.directories.get_mut(&id) else { return };
         let is_first = directory.tasks.keys().next() == Some(&number);
         if let Some(task) = directory.tasks.get_mut(&number) {
             task.tries += 1;
             let pause = RETRY_MIN.0 << task.tries.min(6);
-            task.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
+            task.retry_at = Some(now + Millis(pause).min(pause_max));
         }
         if is_first {
             self.stall(id, why);
@@ -501,9 +522,10 @@ impl DurableDrain {
     }
 
     fn on_reported(&mut self, now: Instant, is_done: bool) {
-        let Some(sent) = self.reporting.take() else { return };
+        let Some(mut sent) = self.reporting.take() else { return };
         if !is_done {
-            // It may have arrived: the same again changes nothing.
+            // It may have arrived: the same again changes nothing, but for what is gone.
+            self.restores.doubt(&std::mem::take(&mut sent.gone));
             let later = std::mem::replace(&mut self.report, sent);
             self.report.uploads.extend(later.uploads);
             self.report.done.extend(later.done);
@@ -544,11 +566,16 @@ impl DurableDrain {
         self.nodes.values().any(|(node, _)| node.stores.iter().any(|name| name == store))
     }
 
+    /// Returns the nodes that reach a store and may get another order, with the orders that each
+    /// has.
+    fn free_nodes(&self, store: &str) -> impl Iterator<Item = &(StoreNode, usize)> {
+        let reaches = move |node: &StoreNode| node.stores.iter().any(|name| name == store);
+        let nodes = self.nodes.values();
+        nodes.filter(move |(node, uploads)| reaches(node) && *uploads < UPLOADS_PER_NODE_MAX)
+    }
+
     fn free_node(&self, store: &str, avoid: Option<NodeId>) -> Option<&StoreNode> {
-        let reaches = |node: &StoreNode| node.stores.iter().any(|name| name == store);
-        let free = self.nodes.values().filter(|(node, uploads)| {
-            reaches(node) && *uploads < UPLOADS_PER_NODE_MAX && Some(node.node) != avoid
-        });
+        let free = self.free_nodes(store).filter(|(node, _)| Some(node.node) != avoid);
         free.min_by_key(|(node, uploads)| (*uploads, node.node)).map(|(node, _)| node)
     }
 
@@ -582,6 +609,9 @@ impl Machine for DurableDrain {
                 self.on_view(now, work, nodes);
                 self.see_losses(now, losses);
             }
+            DurableInput::Noticed { left, has_exposed } => {
+                self.on_noticed(now, left, has_exposed);
+            }
             DurableInput::Layout { call, layout } => {
                 if let Some(CallPurpose::Layout { directory, number }) = self.calls.remove(&call) {
                     self.on_layout(now, directory, number, layout.map(|it| *it));
@@ -596,14 +626,9 @@ impl Machine for DurableDrain {
                 }
             }
             DurableInput::Aborted { call, is_done } => {
-                if let Some(CallPurpose::Abort { directory, number }) = self.calls.remove(&call)
-                    && let Some(task) = self.task(directory, number)
+                if let Some(CallPurpose::Abort { directory, number, .. }) = self.calls.remove(&call)
                 {
-                    task.is_calling = false;
-                    match is_done {
-                        true => task.stage = Stage::Waiting,
-                        false => self.fail(now, directory, number, "an upload cannot be ended"),
-                    }
+                    self.on_aborted(now, (directory, number), is_done);
                 }
             }
             DurableInput::Changed { call, answer } => {

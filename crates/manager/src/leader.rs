@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sanderling_core::durable::DurableDrain;
+use sanderling_core::durable::{DurableDrain, DurableInput};
 use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
 use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_core::{Machine, Mechanism};
@@ -300,13 +300,14 @@ impl<'a> LeaderLoop<'a> {
     }
 
     fn input(&mut self, input: Input) {
-        if let Input::Drains { drains, .. } = &input {
+        let now = self.clock.now();
+        if let Input::Drains { drains, nodes } = &input {
             let draining = drains.iter().map(|work| work.node).collect();
             self.log_draining(&draining);
             self.log_unplaced();
             self.drains = draining;
+            self.durable.handle(now, DurableInput::noticed(nodes));
         }
-        let now = self.clock.now();
         self.decisions.handle(now, input);
     }
 

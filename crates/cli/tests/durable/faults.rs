@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::stores::{add, files, fleet, make, put};
 use crate::cluster::tasks::{SmallDisk, is_root};
-use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, run, sanderling, until};
+use crate::cluster::{
+    Cluster, SOON, Shape, block_on, bytes_of, run, sanderling, until, until_gone,
+};
 
 /// A store, its directory `/out`, and how many objects were put there.
 struct Faulty {
@@ -291,6 +293,40 @@ fn store_that_no_datanode_reaches_any_more_is_reported() {
     add(&mut faulty.cluster, "d1", &store);
     faulty.synced();
     assert_eq!(faulty.stalled(), None);
+}
+
+/// A removal that was begun may take effect 30 s later, and nothing becomes visible until then. One
+/// for which the store was away was not begun.
+#[test]
+fn removal_that_a_store_away_did_not_get_holds_up_nothing_when_it_is_back() {
+    let (cluster, store) = fleet(2);
+    let faulty = Faulty::new(cluster, store.clone());
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).expect("away");
+    let removed = faulty.cluster.cli(&["fs", "rm", "/out/00"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    block_on(async { put(&faulty.cluster.client().await, "/out/after", 1, 5000).await });
+    until("the directory stalls", SOON, || faulty.stalled());
+    fs::rename(&away, &store).expect("back");
+    let synced = faulty.cluster.cli(&["fs", "sync", "/out", "--timeout", "20s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+    assert_eq!(files(&store).keys().collect::<Vec<_>>(), ["after"]);
+}
+
+/// Its connections stay open and nothing is answered, as with a machine that was taken. Without the
+/// namenode's view of it the manager would wait for its answer for 64 s.
+#[test]
+fn datanode_that_is_gone_without_an_answer_does_not_hold_up_the_others() {
+    let (cluster, store) = fleet(1);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    faulty.cluster.datanode("d0").pause();
+    // The catalog has its bytes, and the only node with the store is to send them.
+    faulty.put(100);
+    add(&mut faulty.cluster, "d1", &store);
+    block_on(async { until_gone(&faulty.cluster.client().await, "d0").await });
+    let synced = faulty.cluster.cli(&["fs", "sync", "/out", "--timeout", "30s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+    assert!(files(&store)["01"] == bytes_of(1, 100));
 }
 
 /// Starts a datanode with two stores, which it refuses.

@@ -4,6 +4,7 @@
 mod cluster;
 
 mod adopt;
+mod bucket;
 mod copying;
 mod faults;
 mod hung;

@@ -4,11 +4,10 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::cluster;
 use crate::cluster::guarded::{Guarded, kept};
-use crate::cluster::http::{get, post, send};
-use crate::cluster::stores::{fleet, put, reported};
-use crate::cluster::{SOON, block_on, path, until};
+use crate::cluster::http::{get, page, post, send};
+use crate::cluster::stores::{fleet, make, put, reported};
+use crate::cluster::{Cluster, SOON, block_on, path, until};
 
 /// Posts a body, and returns what is answered.
 fn posted(http: &str, target: &str, body: &str) -> serde_json::Value {
@@ -80,6 +79,49 @@ fn volatile_and_durable_objects_are_told_apart_everywhere() {
     });
     let shown = cluster.cli(&["fsck"]).stdout;
     assert!(shown.contains("/out: the store archive has everything"), "{shown}");
+}
+
+/// Returns what the namenode's metrics show of a backlog: changes, bytes, the age of the oldest
+/// change in seconds, and how many directories are stalled.
+fn backlog(cluster: &Cluster) -> [f64; 4] {
+    let shown = block_on(page(&cluster.namenode.http_address, "/metrics"));
+    ["backlog_changes", "backlog_bytes", "backlog_age_seconds", "stalled"].map(|name| {
+        let name = format!("sanderling_namenode_durable_{name} ");
+        let figure = shown.lines().find_map(|line| line.strip_prefix(&name));
+        figure.and_then(|figure| figure.parse().ok()).expect("a figure")
+    })
+}
+
+#[test]
+fn metrics_show_the_backlog_while_the_store_is_away_and_none_after() {
+    let (cluster, store) = fleet(1);
+    make(&cluster, "/out");
+    block_on(async { put(&cluster.client().await, "/out/first", 1, 5000).await });
+    let synced = cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+    assert_eq!((synced.code, backlog(&cluster)), (0, [0.0; 4]), "{synced}");
+    let away = cluster.path("away");
+    std::fs::rename(&store, &away).expect("moved");
+    let began = Instant::now();
+    block_on(async {
+        let client = cluster.client().await;
+        put(&client, "/out/second", 2, 7000).await;
+        put(&client, "/out/third", 3, 11_000).await;
+        client.delete(&path("/out/first"), false).await.expect("deleted");
+    });
+    let put_within = began.elapsed().as_secs_f64();
+    until("the oldest change is two seconds old", SOON, || {
+        let least = began.elapsed().as_secs_f64() - put_within;
+        let [changes, bytes, age, stalled] = backlog(&cluster);
+        let most = began.elapsed().as_secs_f64();
+        // A removal has no bytes.
+        assert_eq!((changes, bytes), (3.0, 18_000.0));
+        // In milliseconds of another clock.
+        assert!((least - 0.1..=most + 0.1).contains(&age), "{age}: {least} to {most}");
+        (age > 2.0 && stalled == 1.0).then_some(())
+    });
+    std::fs::rename(&away, &store).expect("moved back");
+    let synced = cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+    assert_eq!((synced.code, backlog(&cluster)), (0, [0.0; 4]), "{synced}");
 }
 
 #[test]
@@ -178,7 +220,7 @@ fn token_sees_and_waits_for_what_it_may_read_alone() {
     }
 }
 
-fn make_is_refused_over_http(cluster: &cluster::Cluster) {
+fn make_is_refused_over_http(cluster: &Cluster) {
     let body = r#"{"path": "/other", "store": "archive"}"#;
     let refused = posted(&cluster.namenode.http_address, "/v1/durable", body);
     assert!(refused.to_string().contains("a store has one"), "{refused}");

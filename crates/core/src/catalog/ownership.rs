@@ -6,7 +6,7 @@ use sanderling_protocol::{BlockId, JobId, NodeId, ObjectId, Path, Refusal, Reply
 
 use super::Catalog;
 use super::object::{Object, ROOT};
-use super::ownership_walk::OwnershipWalk;
+use super::ownership_walk::{OwnershipWalk, within_reply};
 use crate::access::PathLookup;
 
 impl PathLookup for Catalog {
@@ -155,9 +155,4 @@ impl Catalog {
         }
         matches!(top, SubtreeTop::Root)
     }
-}
-
-/// Returns the reply to a request for the owners of blocks alone.
-pub(crate) fn within_reply(counts: &[BlockCount]) -> Reply {
-    Reply::Within(counts.iter().map(|count| count.is_own()).collect())
 }

@@ -23,6 +23,12 @@ pub enum DurableCallError {
         #[source]
         cause: Box<dyn StdError + Send + Sync>,
     },
+    /// The datanode is gone: no answer is waited for.
+    #[error("node {node} was gone before it answered")]
+    NodeGone {
+        /// The datanode.
+        node: NodeId,
+    },
     /// The answer is that of another order.
     #[error("node {node} answered {reply:?}")]
     BadReply {

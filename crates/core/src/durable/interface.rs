@@ -1,5 +1,7 @@
 //! Inputs and outputs of the drain of durable directories.
 
+use std::collections::BTreeMap;
+
 use sanderling_protocol::message::{
     AdoptionStep, DurableLoss, DurableProgress, DurableWork, Layout, StoreNode, StoreSlice,
 };
@@ -32,6 +34,13 @@ pub enum DurableInput {
         nodes: Vec<StoreNode>,
         /// Objects to be read back.
         losses: Vec<DurableLoss>,
+    },
+    /// Which nodes have a notice: see [`DurableInput::noticed`].
+    Noticed {
+        /// The time until the deadline of each.
+        left: BTreeMap<NodeId, Millis>,
+        /// Whether one of them has bytes that are nowhere else.
+        has_exposed: bool,
     },
     /// Answer to [`DurableOutput::Layout`].
     Layout {

@@ -25,6 +25,10 @@ const RESTORES_OF_DIRECTORY_MAX: usize = RESTORES_PER_NODE_MAX - 1;
 
 const _: () = assert!(RESTORES_OF_DIRECTORY_MAX > 0);
 
+/// Views that must come before an object is read again of which it is unknown whether it was
+/// reported as gone: the first of them may have been read before that report.
+const VIEWS_AFTER_DOUBT: u8 = 2;
+
 /// How long a node gets no bytes that are read back after it, or the namenode, took none.
 const LEAVES_FOR: Millis = RETRY_MAX;
 
@@ -51,6 +55,8 @@ struct Restore {
     failed: BTreeSet<NodeId>,
     /// The block that was reported last to have a home again.
     reported: Option<ReportedBlock>,
+    /// Views that must come before it is read: [`VIEWS_AFTER_DOUBT`].
+    awaited_views: u8,
 }
 
 /// A block that was reported to be read back. If views show it as lost for all that, the namenode
@@ -98,11 +104,13 @@ impl Restore {
         // Without blocks it finds no room: it counts as failed until it does.
         let tries = u32::from(loss.blocks.is_empty());
         let (failed, reported) = (BTreeSet::new(), None);
-        Self { loss, place, is_busy: false, tries, retry_at: None, failed, reported }
+        let (is_busy, retry_at, awaited_views) = (false, None, 0);
+        Self { loss, place, is_busy, tries, retry_at, failed, reported, awaited_views }
     }
 
     /// Takes what a view shows. Returns the node that the namenode does not take for a home.
     fn see(&mut self, loss: DurableLoss) -> Option<NodeId> {
+        self.awaited_views = self.awaited_views.saturating_sub(1);
         if let Some(reported) = &mut self.reported {
             let is_same = |it: &LostBlock| (it.block, it.epoch) == (reported.block, reported.epoch);
             if loss.blocks.iter().any(is_same) {
@@ -170,7 +178,7 @@ impl Restores {
         passed: &BTreeSet<ObjectId>,
     ) -> Option<ObjectId> {
         let is_due = |(object, it): &(&ObjectId, &Restore)| {
-            let has_blocks = !it.is_busy && !it.loss.blocks.is_empty();
+            let has_blocks = !it.is_busy && it.awaited_views == 0 && !it.loss.blocks.is_empty();
             let is_time = it.retry_at.is_none_or(|at| at <= now) && !passed.contains(*object);
             has_blocks && is_time && load.of_directory(it.loss.directory) < self.window(it)
         };
@@ -206,6 +214,18 @@ impl Restores {
             }
         }
         self.objects.retain(|object, _| sent.gone.iter().all(|(gone, _)| gone != object));
+    }
+
+    /// Reads objects again of which it is unknown whether the namenode has the report that they are
+    /// gone, by the names of later views. With that report the namenode may have passed to another
+    /// name of an object: the same report again would be about the new name.
+    pub(super) fn doubt(&mut self, gone: &[(ObjectId, String)]) {
+        for (object, _) in gone {
+            if let Some(restore) = self.objects.get_mut(object) {
+                restore.is_busy = false;
+                restore.awaited_views = VIEWS_AFTER_DOUBT;
+            }
+        }
     }
 
     /// Returns the names by which objects of a directory are read back at the moment.

@@ -12,6 +12,12 @@ use super::beneath::PlaceError;
 use super::own_names::OWNER_NAME;
 use crate::object::failure::{is_full, short};
 
+/// Most characters that are repeated of the code of an S3 server's error.
+const CODE_CHARS_MAX: usize = 40;
+
+/// The variables of a datanode's environment with the keys of buckets.
+const KEYS: &str = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+
 /// What is to be done about a lock that another process keeps.
 const PAUSED: &str = "a datanode that reaches it may be paused, and has to go on or to be ended";
 
@@ -32,7 +38,7 @@ pub(super) enum StoreError {
         cause: PlaceError,
     },
     /// The server of the bucket refused, or is away.
-    #[error("{}", short(.0))]
+    #[error("{}", of_bucket(.0))]
     Bucket(#[from] object_store::Error),
     #[error("{key:?} is no name of an object")]
     BadName { key: String },
@@ -118,6 +124,28 @@ impl StoreError {
     }
 }
 
+/// Returns why a request to a bucket failed, and what to do where that is about credentials.
+fn of_bucket(error: &object_store::Error) -> String {
+    use object_store::Error::{PermissionDenied, Unauthenticated};
+    let text = error.to_string();
+    if matches!(error, PermissionDenied { .. } | Unauthenticated { .. }) {
+        let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+        let code = code.map_or("", |(code, _)| code);
+        let code: String = code.chars().take(CODE_CHARS_MAX).collect();
+        let answer = if code.is_empty() { code } else { format!(" ({code})") };
+        return format!(
+            "the server denies access{answer}: check {KEYS} of the datanode, and their rights"
+        );
+    }
+    // Without keys the library requests some from the machine.
+    if ["/latest/api/token", "/latest/meta-data/iam/"].iter().any(|it| text.contains(it)) {
+        return format!(
+            "there are no credentials: start the datanode with {KEYS}, or give its machine a role"
+        );
+    }
+    short(error)
+}
+
 #[cfg(test)]
 mod tests {
     use std::error::Error as StdError;
@@ -145,6 +173,24 @@ mod tests {
         assert_eq!(error.to_string(), short(&cause()));
         let found: &object_store::Error = source(&error);
         assert_eq!(found.to_string(), cause().to_string());
+    }
+
+    #[test]
+    fn credentials_that_are_missing_or_denied_are_named() {
+        let body = "Error performing GET http://s3/b/k in 1ms - Server returned non-2xx status \
+                    code: 403 Forbidden: <Error><Code>InvalidAccessKeyId</Code></Error>";
+        let (path, source) = ("k".to_owned(), body.into());
+        let denied = StoreError::from(object_store::Error::PermissionDenied { path, source });
+        let text = "the server denies access (InvalidAccessKeyId): check AWS_ACCESS_KEY_ID";
+        assert!(denied.to_string().starts_with(text), "{denied}");
+        // The answer to a HEAD has no body.
+        let (path, source) = ("k".to_owned(), "403 Forbidden".into());
+        let denied = StoreError::from(object_store::Error::Unauthenticated { path, source });
+        assert!(denied.to_string().starts_with("the server denies access: check"), "{denied}");
+        let source = "Error performing PUT http://169.254.169.254/latest/api/token in 4s - away";
+        let missing = object_store::Error::Generic { store: "S3", source: source.into() };
+        let missing = StoreError::from(missing).to_string();
+        assert!(missing.starts_with("there are no credentials: start the datanode"), "{missing}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ impl Store {
         let AdoptionStep::List(after) = step else { return (StoreSlice::default(), settles_in) };
         let left = self.objects.iter().filter(|(name, _)| *name > after);
         let mut objects: Vec<(String, u64)> =
-            left.map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect();
+            left.map(|(name, bytes)| (name.clone(), bytes.length())).collect();
         let is_more = objects.len() > SLICE;
         objects.truncate(SLICE);
         let next = objects.last().map(|(name, _)| name.clone()).filter(|_| is_more);
@@ -29,7 +29,7 @@ impl World {
         world.log(Action::Delete { path: place.clone(), recursive: true }).expect("deleted");
         for number in 0..world.draw.below(20) {
             let name = format!("{}/{number}", ["a", "b/c", "b.c"][number as usize % 3]);
-            let bytes = vec![1; world.draw.below(3_000_000) as usize];
+            let bytes = Content::new(1, world.draw.below(3_000_000));
             world.store.objects.insert(name, bytes);
         }
         let made = MakeDurable {
@@ -81,7 +81,7 @@ fn adopted_directory_has_what_the_store_has_and_nothing_is_missing_before() {
         let store = world.store.objects.clone();
         world.adopt();
         assert!(world.is_adopted(), "seed {seed}: it does not end");
-        let expected = store.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64));
+        let expected = store.iter().map(|(name, bytes)| (name.clone(), bytes.length()));
         assert_eq!(world.sizes(), expected.collect(), "seed {seed}");
         assert!(world.store.objects == store, "seed {seed}: the store has changed");
         let fsck = world.catalog.fsck();
@@ -93,7 +93,8 @@ fn adopted_directory_has_what_the_store_has_and_nothing_is_missing_before() {
 #[test]
 fn bytes_of_an_adopted_object_are_read_back_for_its_first_reader_only() {
     let mut world = World::adopting(1);
-    world.store.objects = [("x".to_owned(), vec![1; 5]), ("y".to_owned(), vec![2; 9])].into();
+    let (x, y) = (Content::new(1, 5), Content::new(2, 9));
+    world.store.objects = [("x".to_owned(), x), ("y".to_owned(), y)].into();
     world.adopt();
     let read = sanderling_protocol::Request::Lookup { path: path("y"), offset: 0, bytes: 9 };
     let wanted = world.catalog.unwanted_of(&read);

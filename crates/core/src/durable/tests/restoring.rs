@@ -69,6 +69,35 @@ fn object_is_gone_if_a_datanode_finds_another_one_in_the_store() {
     assert_eq!(reported(&mut drain), expected);
 }
 
+/// With the report the namenode may have passed from an old name of the object to its new one.
+#[test]
+fn object_that_was_perhaps_reported_as_gone_is_read_by_the_name_of_a_later_view() {
+    let mut drain = DurableDrain::default();
+    drain.handle(NOW, view(true));
+    let (call, _) = ordered(&mut drain);
+    let answer = Err(DurableCallError::Refused(Refusal::BlockDamaged { block: BlockId(1) }));
+    drain.handle(NOW, DurableInput::Restored { call, answer });
+    let Some(DurableOutput::Report { call, progress }) = drain.poll_output() else {
+        panic!("it is gone by this name")
+    };
+    assert_eq!(progress.gone.len(), 1);
+    drain.handle(NOW, DurableInput::Reported { call, is_done: false });
+    // This view may have been read before the report.
+    drain.handle(NOW, view(true));
+    assert_eq!(drain.poll_output(), None);
+    let mut later = view(true);
+    if let DurableInput::View { losses, .. } = &mut later {
+        losses[0].key = "b".to_owned();
+    }
+    drain.handle(NOW, later);
+    let ordered = drain.poll_output();
+    let Some(DurableOutput::Restore { loss, .. }) = ordered else { panic!("{ordered:?}") };
+    assert_eq!(loss.key, "b");
+    let again = drain.deadline().expect("the rest is reported again");
+    drain.handle_deadline(again);
+    assert!(reported(&mut drain).gone.is_empty());
+}
+
 #[test]
 fn object_is_read_back_by_another_node_after_any_other_failure() {
     let (tier, why) = ("durable".to_owned(), "no answer within 20s".to_owned());

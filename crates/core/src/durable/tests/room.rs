@@ -11,13 +11,13 @@ const MIB: u64 = 1 << 20;
 impl Store {
     /// Returns the bytes of what is visible and of what is not.
     fn used(&self) -> u64 {
-        let uploads = self.uploads.values().map(|(_, bytes)| bytes);
-        self.objects.values().chain(uploads).map(|bytes| bytes.len() as u64).sum()
+        let uploads = self.uploads.values().flat_map(|upload| upload.parts.values());
+        self.objects.values().chain(uploads).map(Content::length).sum()
     }
 
     /// Returns whether so many bytes more find room.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.room.is_none_or(|room| self.used() + bytes as u64 <= room)
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.room.is_none_or(|room| self.used() + bytes <= room)
     }
 }
 
@@ -29,9 +29,11 @@ pub(super) fn full() -> Refusal {
 impl World {
     /// Draws whether something else takes the store's room, or leaves it.
     pub(super) fn draw_room(&mut self) {
+        // A few values, or objects of blocks.
+        let most = if self.has_blocks { 24 * MIB } else { 24 };
         let Some(draw) = &mut self.rooms else { return };
         match draw.below(4) {
-            0 => self.store.room = Some(self.store.used() + draw.below(24)),
+            0 => self.store.room = Some(self.store.used() + draw.below(most)),
             1 => self.store.room = None,
             _ => {}
         }
@@ -43,9 +45,7 @@ impl World {
             return;
         }
         self.remove_forgotten();
-        let size = |state: &BTreeMap<String, Vec<u8>>| -> u64 {
-            state.values().map(|bytes| bytes.len() as u64).sum()
-        };
+        let size = |state: &State| -> u64 { state.values().map(Content::length).sum() };
         let shown = self.states().iter().skip(self.shown).map(size).max();
         let bytes = |change: DurableChange| match change.kind {
             DurableChangeKind::Put { bytes, .. } => bytes,

@@ -106,7 +106,7 @@ fn object_is_read_back_until_its_last_reader_has_been_gone_for_a_while() {
 fn bytes_that_were_lost_with_a_node_are_read_back_without_a_reader() {
     let mut world = World::with_stores();
     world.adopt_all("/out", "s", &[("x", 5)]);
-    world.store.objects.insert("x".to_owned(), vec![1; 5]);
+    world.store.objects.insert("x".to_owned(), Content::new(1, 5));
     assert!(world.read("/out/x"));
     world.read_back();
     assert_eq!(world.lost(), Vec::<String>::new());
@@ -121,7 +121,7 @@ fn bytes_that_were_lost_with_a_node_are_read_back_without_a_reader() {
 fn snapshot_has_readers_wait_anew_and_losses_for_good() {
     let mut world = World::with_stores();
     world.adopt_all("/out", "s", &[("x", 5), ("y", 5)]);
-    world.store.objects.insert("x".to_owned(), vec![1; 5]);
+    world.store.objects.insert("x".to_owned(), Content::new(1, 5));
     assert!(world.read("/out/x"));
     world.read_back();
     assert_eq!(world.lost(), Vec::<String>::new());
@@ -162,7 +162,7 @@ fn object_that_finds_no_room_is_not_read_back_and_reported() {
     let losses = world.catalog.durable_losses();
     let blocks: Vec<usize> = losses.iter().map(|loss| loss.blocks.len()).collect();
     assert_eq!((world.lost(), blocks), (vec!["a".to_owned(), "b".to_owned()], vec![0, 1]));
-    world.store.objects.insert("b".to_owned(), vec![1; 5]);
+    world.store.objects.insert("b".to_owned(), Content::new(1, 5));
     world.read_back();
     assert_eq!(world.lost(), ["a"]);
     assert!(world.is_stalled());
@@ -177,7 +177,7 @@ fn object_that_finds_no_room_is_not_read_back_and_reported() {
 fn node_that_is_to_leave_gets_no_bytes_that_are_read_back() {
     let mut world = World::with_stores();
     world.adopt_all("/out", "s", &[("x", 5)]);
-    world.store.objects.insert("x".to_owned(), vec![1; 5]);
+    world.store.objects.insert("x".to_owned(), Content::new(1, 5));
     let (deadline, reason) = (world.now + Millis(600_000), "spot".to_owned());
     world.log(Action::Notice { node: NodeId(1), deadline, reason }).expect("taken");
     assert!(world.read("/out/x"));

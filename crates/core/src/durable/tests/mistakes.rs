@@ -1,0 +1,91 @@
+//! Mistakes of the world around the drain, each for a checker that has to find it.
+
+use super::*;
+
+/// Seeds that are tried until a checker finds a mistake.
+const SEEDS_MAX: u64 = 5000;
+
+/// A promise to the drain that its world breaks, to see that the checks find what comes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mistake {
+    /// The namenode does not record uploads before they are completed.
+    RecordsNothing,
+    /// An upload is acknowledged as ended, and is not.
+    EndsNothing,
+    /// An order is executed later than a datanode may.
+    IsTooLate,
+    /// The namenode acknowledges that changes were made, and forgets it.
+    ForgetsProgress,
+    /// The store joins the parts of an object in the wrong order.
+    MixesParts,
+    /// The namenode's queue lacks removals.
+    OverlooksRemovals,
+    /// The namenode's queue has the removal of an old name before the new name.
+    RemovesFirst,
+    /// The store never takes the object of one name.
+    RefusesAName,
+    /// A datanode acknowledges changes of the store, and makes none.
+    MakesNothing,
+    /// The namenode counts the bytes wrong that survive a node.
+    Miscounts,
+    /// A datanode reports that the store lacks an object which is there.
+    FindsNothing,
+    /// A datanode reads the wrong range of an object back.
+    ReadsElsewhere,
+    /// No datanode reads anything back.
+    ReadsNothingBack,
+}
+
+/// Each mistake, whether it needs objects with blocks, and what the checker reports that is to find
+/// it.
+const FOUND: [(Mistake, bool, &str); 13] = [
+    (Mistake::RecordsNothing, false, "which never was"),
+    (Mistake::EndsNothing, false, "which never was"),
+    (Mistake::IsTooLate, false, "which never was"),
+    (Mistake::ForgetsProgress, false, "which never was"),
+    (Mistake::MixesParts, true, "which never was"),
+    (Mistake::OverlooksRemovals, false, "the queue does not lead to what there is"),
+    (Mistake::RemovesFirst, false, "a change takes names away too early"),
+    (Mistake::RefusesAName, false, "never got to the store"),
+    (Mistake::MakesNothing, false, "the store lacks the last state"),
+    (Mistake::Miscounts, false, "disagree about the bytes that are safe"),
+    (Mistake::FindsNothing, true, "is lost, and was durable"),
+    (Mistake::ReadsElsewhere, true, "has other bytes than were written"),
+    (Mistake::ReadsNothingBack, true, "was not read back"),
+];
+
+impl World {
+    /// Shows the queue otherwise than it is, if that is the mistake.
+    pub(super) fn falsify(&self, changes: &mut Vec<DurableChange>) {
+        match self.mistake {
+            Some(Mistake::OverlooksRemovals) => {
+                changes.retain(|change| change.kind != DurableChangeKind::Remove);
+            }
+            Some(Mistake::RemovesFirst) => {
+                for at in 1..changes.len() {
+                    let is_put = matches!(changes[at - 1].kind, DurableChangeKind::Put { .. });
+                    if is_put && changes[at].kind == DurableChangeKind::Remove {
+                        let numbers = (changes[at - 1].number, changes[at].number);
+                        changes.swap(at - 1, at);
+                        (changes[at - 1].number, changes[at].number) = numbers;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn each_mistake_is_found_by_its_checker() {
+    for (mistake, has_blocks, text) in FOUND {
+        let is_found = |seed: u64| {
+            let mut world = match has_blocks {
+                true => World::with_blocks(seed, Some(mistake)),
+                false => World::new(seed, Some(mistake)),
+            };
+            world.run().is_err_and(|error| error.contains(text))
+        };
+        assert!((0..SEEDS_MAX).any(is_found), "{mistake:?}: no seed has {text:?}");
+    }
+}
