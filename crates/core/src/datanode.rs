@@ -1,6 +1,7 @@
 //! A datanode's decisions about itself: when it registers, sends heartbeats and reports blocks,
 //! what each answer of the namenode means, when the node refuses writes, which damage it reports,
-//! what goes first over its link, and what bodies of writes have of its memory.
+//! what goes first over its link, what bodies of writes have of its memory, and how long the parts
+//! for a durable store are.
 //!
 //! [`crate::block_table`] decides about single blocks, [`crate::notices`] about notices. Every time
 //! that a caller passes is in microseconds of the datanode's own clock, which must not go back; it
@@ -16,6 +17,7 @@ pub mod egress;
 pub mod known_log;
 pub mod member;
 pub mod own_blocks;
+pub mod part_joins;
 pub mod push_rate;
 pub mod push_targets;
 pub mod registration;
@@ -37,6 +39,7 @@ pub use member::{
 };
 pub use member::{RegistrationOutcome, StartLimit};
 pub use own_blocks::{BlockAccess, OwnBlocks};
+pub use part_joins::{JOINED_BYTES_MAX, PartJoins};
 pub use push_rate::PushRate;
 pub use push_targets::{PUSH_WITHIN, PushOutcome, PushTargets, push_failed};
 pub use registration::{RegistrationState, RequestStamp};

@@ -1,5 +1,7 @@
 //! How the memory that the process may take is shared out.
 
+use sanderling_core::datanode::JOINED_BYTES_MAX;
+use sanderling_core::durable::PART_BYTES_MIN;
 use sanderling_protocol::limits::{ALLOCATION_UNIT_BYTES, BLOCK_BYTES_MAX};
 use sanderling_protocol::{Refusal, Tier, amount};
 use sanderling_transport::MEMORY_MAX;
@@ -20,6 +22,10 @@ const READS_BYTES: u64 = 64 << 20;
 
 /// The least for long requests: two of the longest, each in a buffer of a power of two.
 const REQUESTS_BYTES_MIN: u64 = 64 << 20;
+
+/// The most for joined parts of uploads to durable stores: of four uploads, as many as the manager
+/// lets a node have under way. The shortest part of each comes out of [`OWN_BYTES`].
+const JOINED_PARTS_BYTES_MAX: u64 = 4 * (JOINED_BYTES_MAX - PART_BYTES_MIN);
 
 /// The least for the index, beside what the blocks of a full memory tier need. 6,500 blocks more
 /// than that: small objects, or a disk tier that is not full.
@@ -47,6 +53,8 @@ pub(crate) struct Budget {
     pub(crate) requests: usize,
     /// What is kept of each block that is not its bytes.
     pub(crate) index: u64,
+    /// Parts of uploads beyond the shortest of each.
+    pub(crate) joined_parts: u64,
 }
 
 impl Budget {
@@ -55,17 +63,23 @@ impl Budget {
     /// # Errors
     /// [`DatanodeStartError::MemoryMax`]: that is less than the memory tier and the rest need.
     pub(crate) fn of(options: &DatanodeOptions) -> Result<Self, DatanodeStartError> {
+        let joined_max = if options.durable.is_empty() { 0 } else { JOINED_PARTS_BYTES_MAX };
         let Some(max) = options.memory_max else {
-            return Ok(Self { requests: MEMORY_MAX, index: u64::MAX });
+            let (requests, index) = (MEMORY_MAX, u64::MAX);
+            return Ok(Self { requests, index, joined_parts: joined_max });
         };
         let min = memory_min(options);
         let Some(left) = max.checked_sub(min) else {
             return Err(DatanodeStartError::MemoryMax { max, min, dram: options.dram_bytes });
         };
-        // The index gets most: requests that find no memory are sent again, blocks go elsewhere.
+        // The index gets most: requests that find no memory are sent again, blocks go elsewhere,
+        // and parts that find none are short.
         let more = (left / 4).min(MEMORY_MAX as u64 - REQUESTS_BYTES_MIN);
         let requests = usize::try_from(REQUESTS_BYTES_MIN + more).unwrap_or(usize::MAX);
-        Ok(Self { requests, index: index_min(options.dram_bytes) + left - more })
+        let joined_parts = (left / 8).min(joined_max);
+        assert!(more + joined_parts <= left, "the index keeps what it needs at least");
+        let index = index_min(options.dram_bytes) + left - more - joined_parts;
+        Ok(Self { requests, index, joined_parts })
     }
 }
 
@@ -106,9 +120,16 @@ pub(crate) fn index_is_full(tier: Tier, max: u64) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durable::DurableOptions;
 
     fn options(dram_bytes: u64, memory_max: Option<u64>) -> DatanodeOptions {
         DatanodeOptions { dram_bytes, memory_max, local: None, ..DatanodeOptions::default() }
+    }
+
+    fn with_store(options: DatanodeOptions) -> DatanodeOptions {
+        let (name, url) = ("s".to_owned(), "s3://bucket".to_owned());
+        let durable = vec![DurableOptions { name, url, settings: Vec::new() }];
+        DatanodeOptions { durable, ..options }
     }
 
     #[test]
@@ -116,8 +137,9 @@ mod tests {
         for dram in [4096, 64 << 20, 1 << 30, 300 << 30] {
             let min = memory_min(&options(dram, None));
             for max in [min, min + 1, min + (100 << 20), 2 * min, 1 << 40] {
-                let Budget { requests, index } = Budget::of(&options(dram, Some(max))).unwrap();
-                assert!(dram + index + requests as u64 + OWN_BYTES <= max);
+                let budget = Budget::of(&with_store(options(dram, Some(max)))).unwrap();
+                let Budget { requests, index, joined_parts } = budget;
+                assert!(dram + index + requests as u64 + joined_parts + OWN_BYTES <= max);
                 assert!((64 << 20..=512 << 20).contains(&requests), "{requests}");
                 // A tier full of whole blocks has its index.
                 assert!(index_bytes(dram >> 20, dram, 0) <= index, "{dram} {index}");
@@ -136,7 +158,21 @@ mod tests {
 
     #[test]
     fn without_a_bound_the_index_has_none() {
-        let unbounded = Budget { requests: MEMORY_MAX, index: u64::MAX };
+        let (requests, index, joined_parts) = (MEMORY_MAX, u64::MAX, 0);
+        let unbounded = Budget { requests, index, joined_parts };
         assert_eq!(Budget::of(&options(1 << 30, None)).unwrap(), unbounded);
+    }
+
+    #[test]
+    fn joined_parts_have_what_is_left_where_there_is_a_store() {
+        let dram = 1 << 30;
+        let joined = |options: DatanodeOptions| Budget::of(&options).unwrap().joined_parts;
+        assert_eq!(joined(with_store(options(dram, None))), 100 << 20);
+        let min = memory_min(&with_store(options(dram, None)));
+        assert_eq!(min, memory_min(&options(dram, None)), "a store takes no more memory");
+        assert_eq!(joined(with_store(options(dram, Some(min)))), 0);
+        assert_eq!(joined(with_store(options(dram, Some(min + (80 << 20))))), 10 << 20);
+        assert_eq!(joined(with_store(options(dram, Some(2 << 40)))), 100 << 20);
+        assert_eq!(joined(options(dram, Some(2 << 40))), 0);
     }
 }

@@ -21,10 +21,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sanderling_core::datanode::PartJoins;
 use sanderling_core::durable::STORE_OPERATION_MAX;
 use sanderling_protocol::message::StoreSlice;
 use sanderling_protocol::order::StoreChange;
-use sanderling_protocol::{ClusterId, ObjectId, Refusal, amount};
+use sanderling_protocol::{ClusterId, Millis, ObjectId, Refusal, amount};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -59,10 +61,23 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 /// What precedes the former owner in the text that names the owner.
 const FORMER: &str = "adopted from ";
 
+/// Bytes of the units in which memory for joined parts is counted.
+const JOINED_UNIT_BYTES: u64 = 64 << 10;
+
 /// The stores that this node reaches, by name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DurableStores {
     stores: BTreeMap<String, DurableStore>,
+    /// Units of memory for parts that are joined with the one before.
+    joined_parts: Semaphore,
+}
+
+/// Parts of an upload that are sent as one.
+pub(crate) struct JoinedParts<'a> {
+    /// How many they are.
+    pub(crate) count: usize,
+    /// The memory of those after the first.
+    _memory: Option<SemaphorePermit<'a>>,
 }
 
 /// Names the durable directory that a store must belong to.
@@ -118,6 +133,8 @@ struct DurableStore {
     medium: Medium,
     /// The owner that the store was seen to have, and when.
     owner: Mutex<Option<(String, Instant)>>,
+    /// How long its parts may be.
+    joins: Mutex<PartJoins>,
 }
 
 #[derive(Debug)]
@@ -132,7 +149,7 @@ enum Medium {
 /// [`DurableStoreError`]: a URL or the settings are wrong, two stores have one name, or one is in
 /// another one; correct the options.
 pub async fn check_durable_stores(options: &[DurableOptions]) -> Result<(), DurableStoreError> {
-    DurableStores::open(options).await.map(drop)
+    DurableStores::open(options, 0).await.map(drop)
 }
 
 /// Refuses stores of one datanode of which one lies in another one, by their URLs and then by where
@@ -153,23 +170,29 @@ async fn check_stores_apart(options: &[DurableOptions]) -> Result<(), DurableSto
 }
 
 impl DurableStores {
-    /// Opens stores. One that is away now is no reason not to start: it is used when it is back.
+    /// Opens stores, with so many bytes of memory for joined parts. One that is away now is no
+    /// reason not to start: it is used when it is back.
     ///
     /// # Errors
     /// [`DurableStoreError`]: a URL or the settings are wrong, two stores have one name, or one is
     /// in another one.
-    pub(crate) async fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
+    pub(crate) async fn open(
+        options: &[DurableOptions],
+        joined_bytes: u64,
+    ) -> Result<Self, DurableStoreError> {
         options.iter().try_for_each(DurableOptions::refuse_users)?;
         let mut stores = BTreeMap::new();
         for one in options {
-            let medium = one.open()?;
-            let store = DurableStore { url: one.url.clone(), medium, owner: Mutex::new(None) };
+            let (url, medium) = (one.url.clone(), one.open()?);
+            let store =
+                DurableStore { url, medium, owner: Mutex::default(), joins: Mutex::default() };
             if stores.insert(one.name.clone(), store).is_some() {
                 return Err(DurableStoreError::Twice { name: one.name.clone() });
             }
         }
         check_stores_apart(options).await?;
-        Ok(Self { stores })
+        let units = usize::try_from(joined_bytes / JOINED_UNIT_BYTES).unwrap_or_default();
+        Ok(Self { stores, joined_parts: Semaphore::new(units) })
     }
 
     fn find(&self, name: &str) -> Result<&DurableStore, Refusal> {
@@ -193,6 +216,24 @@ impl DurableStores {
         found.within(store, found.begin(key)).await
     }
 
+    /// Returns which of the first of these parts, by their bytes, are to be sent as one. A store in
+    /// a directory has no requests that could be fewer.
+    pub(crate) fn joined(&self, store: &str, parts: &[u64]) -> JoinedParts<'_> {
+        let alone = JoinedParts { count: 1, _memory: None };
+        let Some(found) = self.stores.get(store) else { return alone };
+        if matches!(found.medium, Medium::Files(_)) {
+            return alone;
+        }
+        let count = found.joins.lock().joined(parts);
+        assert!(count == 1 || count <= parts.len(), "only parts that are there are joined");
+        let later: u64 = parts.iter().take(count).skip(1).sum();
+        let units = u32::try_from(later.div_ceil(JOINED_UNIT_BYTES)).unwrap_or(u32::MAX);
+        match self.joined_parts.try_acquire_many(units) {
+            Ok(memory) => JoinedParts { count, _memory: Some(memory) },
+            Err(_) => alone,
+        }
+    }
+
     /// Sends one part of an upload. Returns what the store answered.
     ///
     /// # Errors
@@ -205,14 +246,20 @@ impl DurableStores {
         part: Vec<Bytes>,
     ) -> Result<String, Refusal> {
         let (found, bytes) = (self.find(store)?, part.iter().map(|piece| piece.len() as u64).sum());
+        let began = Instant::now();
         let sent = found.within(store, found.send(key, upload, (number, offset), part)).await;
+        match &sent {
+            Ok(_) => found.joins.lock().sent(bytes, began.elapsed().into()),
+            Err(_) => found.joins.lock().failed(),
+        }
         sent.map_err(|refusal| for_bytes(refusal, bytes))
     }
 
     /// Makes one change visible.
     ///
     /// # Errors
-    /// As [`Self::begin`]; whether it was made is then unknown.
+    /// [`Refusal::RetryAfter`]: the owner of the store cannot be read, or is another one, and
+    /// nothing was changed. Else as [`Self::begin`]; whether it was made is then unknown.
     pub(crate) async fn change(
         &self,
         owner: StoreOwner,
@@ -220,7 +267,7 @@ impl DurableStores {
         change: &StoreChange,
     ) -> Result<(), Refusal> {
         let found = self.find(store)?;
-        found.within(store, found.check_owner(owner)).await?;
+        found.within(store, found.check_owner(owner)).await.map_err(not_begun)?;
         found.within(store, found.change(owner, change)).await
     }
 
@@ -280,6 +327,15 @@ impl DurableStores {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await?;
         found.within(store, found.abort(owner, key, upload)).await
+    }
+}
+
+/// Returns the refusal of a change that was not begun: it takes no effect later, and the manager
+/// does not wait for that.
+fn not_begun(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::TierFailed { why, .. } => Refusal::RetryAfter { after: Millis(0), why },
+        refusal => refusal,
     }
 }
 

@@ -64,7 +64,7 @@ pub use durable::{DurableOptions, DurableStoreError, check_durable_stores};
 pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
 pub use join_failure::JoinFailure;
 pub use local::LocalOptions;
-pub use object::{ObjectOptions, ObjectTierError, SealMismatch, UnusableStore};
+pub use object::{CreateBucketError, ObjectOptions, ObjectTierError, SealMismatch, UnusableStore};
 pub use options::{DatanodeOptions, DiskOptions};
 pub use sanderling_notices::{Acknowledge, NoticeOptions, NoticeSource};
 pub use seal::{EncryptionKey, KeyError};

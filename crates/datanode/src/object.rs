@@ -8,6 +8,7 @@
 
 pub(crate) mod caller;
 pub(crate) mod collect;
+mod create_bucket;
 pub(crate) mod failure;
 mod garbage;
 mod options;
@@ -31,6 +32,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::caller::OperationCaller;
+pub use self::create_bucket::CreateBucketError;
 use self::failure::{failed, is_full, short};
 use self::garbage::Garbage;
 pub use self::options::{ObjectOptions, ObjectTierError, UnusableStore};

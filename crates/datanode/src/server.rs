@@ -94,7 +94,8 @@ impl DatanodeServer {
             Some(object) => Some(ObjectTier::open(object, options.encryption.clone()).await?),
             None => None,
         };
-        let stores = Arc::new(DurableStores::open(&options.durable).await?);
+        let stores = DurableStores::open(&options.durable, budget.joined_parts).await?;
+        let stores = Arc::new(stores);
         let store = BlockStore::new(Tiers::new(Arc::clone(&arena), disk, objects), budget.index);
         let credentials = options.security.credentials(Role::Datanode);
         let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };

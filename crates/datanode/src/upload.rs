@@ -1,5 +1,6 @@
 //! Objects on their way to the stores of durable directories.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,17 +89,22 @@ impl Uploader {
         }
     }
 
+    /// Sends parts that follow each other. They are fewer in the store where several go as one.
     async fn send_parts(
         &self,
         store: &str,
         names: (&str, &str),
         parts: Vec<UploadPart>,
     ) -> Result<Vec<String>, Refusal> {
-        let mut sent = Vec::with_capacity(parts.len());
-        for part in parts {
-            let place = (part.number, part.offset);
+        let mut number = parts.first().map_or(0, |part| part.number);
+        let (mut rest, mut sent) = (VecDeque::from(parts), Vec::new());
+        while !rest.is_empty() {
+            let joined = self.stores.joined(store, &joinable(&rest));
+            let Some(part) = join(rest.drain(..joined.count)) else { break };
+            let place = (number, part.offset);
             let bytes = self.read_part(part).await?;
             sent.push(self.stores.send(store, names, place, bytes).await?);
+            number += 1;
         }
         Ok(sent)
     }
@@ -317,4 +323,24 @@ impl Uploader {
         }
         Ok(OrderReply::Done)
     }
+}
+
+/// Returns the bytes of the first parts, as many as can be joined: the bytes that live in the
+/// catalog are before the blocks of a part.
+fn joinable(parts: &VecDeque<UploadPart>) -> Vec<u64> {
+    let bytes = |part: &UploadPart| {
+        let blocks = part.blocks.iter().map(|block| u64::from(block.length));
+        part.inline.len() as u64 + blocks.sum::<u64>()
+    };
+    let later = parts.iter().skip(1).take_while(|part| part.inline.is_empty());
+    parts.iter().take(1).chain(later).map(bytes).collect()
+}
+
+/// Joins parts that follow each other; `None` if there is none.
+fn join(mut parts: impl Iterator<Item = UploadPart>) -> Option<UploadPart> {
+    let mut joined = parts.next()?;
+    for part in parts {
+        joined.blocks.extend(part.blocks);
+    }
+    Some(joined)
 }

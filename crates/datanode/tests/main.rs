@@ -13,3 +13,4 @@ mod harness;
 mod membership;
 mod object;
 mod relocation;
+mod upload_parts;

@@ -295,7 +295,7 @@ fn launch(
     let mut writer = CatalogWriter::new(Arc::clone(&state), journal, snapshots, effects, group);
     writer.start(start, (commands, cut_bytes), found)?;
     let writer = Arc::new(Mutex::new(writer));
-    let (for_changes, for_messages) = lent_writer(&writer, options.sync);
+    let (for_changes, for_messages) = shared_writer(&writer, options.sync);
     let writer = spawn_writer(writer, &state, &work).map_err(NamenodeStartError::Thread)?;
     let shutdown = CancellationToken::new();
     let queues = (Arc::clone(&work), Arc::clone(&long_reads));
@@ -338,21 +338,21 @@ fn launch(
 }
 
 /// The writer, for threads that serve.
-type LentWriter = Weak<Mutex<CatalogWriter>>;
+type SharedWriter = Weak<Mutex<CatalogWriter>>;
 
 /// Returns the writer for threads that serve: for small changes while this namenode is alone, and
 /// for short messages of its group's leader. It is empty where such a thread would hold connections
 /// up: a sync takes long, and a write takes as long as the disk hangs.
-fn lent_writer(writer: &Arc<Mutex<CatalogWriter>>, sync: Sync) -> (LentWriter, LentWriter) {
+fn shared_writer(writer: &Arc<Mutex<CatalogWriter>>, sync: Sync) -> (SharedWriter, SharedWriter) {
     let runtime = Handle::current();
-    let lent = |is_harmless: bool| match is_harmless && sync == Sync::Os {
+    let shared = |is_harmless: bool| match is_harmless && sync == Sync::Os {
         true => Arc::downgrade(writer),
         false => Weak::new(),
     };
     // One thread at a time has the writer, so another one goes on (`CatalogWriter::HELD_MAX`).
-    let for_changes = lent(runtime.metrics().num_workers() > 1);
+    let for_changes = shared(runtime.metrics().num_workers() > 1);
     // It blocks in place, and another thread takes over what it has to do.
-    let for_messages = lent(runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let for_messages = shared(runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     (for_changes, for_messages)
 }
 

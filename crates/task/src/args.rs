@@ -27,8 +27,8 @@ pub struct PlaceArgs {
 /// Where checkpoints are stored, and their key.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StorageArgs {
-    /// Where checkpoints are stored: a path in Sanderling, dir:D for a local directory, or
-    /// s3://BUCKET/PREFIX
+    /// Where checkpoints are stored: a path in Sanderling, dir:D for a directory, mount:D for one
+    /// that has to be mounted, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
     pub(crate) backend: BackendSpec,
     /// The file with the key that checkpoints are encrypted with; `run` makes it if it is absent
@@ -98,8 +98,8 @@ pub(crate) struct PaceArgs {
 /// `task ls`.
 #[derive(Debug, Clone, Args)]
 pub struct LsArgs {
-    /// Where checkpoints are stored: a path in Sanderling, dir:D for a local directory, or
-    /// s3://BUCKET/PREFIX
+    /// Where checkpoints are stored: a path in Sanderling, dir:D for a directory, mount:D for one
+    /// that has to be mounted, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
     pub(crate) backend: BackendSpec,
 }

@@ -12,13 +12,16 @@ use bytes::Bytes;
 use rustix::fs::OFlags;
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::output::Output;
 use sanderling_command::refused;
 use sanderling_command::session::Session;
 use sanderling_protocol::message::{Condition, DurableState, Entry, ObjectKind};
 use sanderling_protocol::{Path as StorePath, Refusal, amount};
 use thiserror::Error;
+use tokio::time::sleep;
 
 use crate::bucket::{BucketUrl, BucketUrlError, TaskBucket};
+use crate::mounts;
 use crate::seal::drawn;
 use crate::task_failure::TaskFailure;
 use crate::unfinished;
@@ -33,6 +36,12 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// How often an object is opened that is replaced before it is read.
 const READS_MAX: usize = 10;
 
+/// How often a bucket that was created is tried, and the pause before it is tried again: a service
+/// may take a moment until it can be written to, or be creating it for another process. Chosen, not
+/// measured.
+const CREATED_LOOKS_MAX: u32 = 10;
+const CREATED_LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// Where checkpoints are stored, as `--backend` names it.
 #[derive(Debug, Clone)]
 pub(crate) enum BackendSpec {
@@ -40,6 +49,8 @@ pub(crate) enum BackendSpec {
     Store(StorePath),
     /// A directory of this machine, or one that is mounted there.
     Directory(PathBuf),
+    /// A directory that is refused while nothing is mounted there.
+    Mounted(PathBuf),
     /// A place in a bucket.
     Bucket(BucketUrl),
 }
@@ -51,7 +62,7 @@ pub(crate) enum BackendSpecError {
     #[error("{0}")]
     Path(#[from] Refusal),
     /// It names no directory.
-    #[error("dir: is followed by a directory")]
+    #[error("dir: and mount: are followed by a directory")]
     NoDirectory,
     /// It is no place in a bucket.
     #[error("{0}")]
@@ -73,10 +84,11 @@ impl FromStr for BackendSpec {
         if text.starts_with("s3://") {
             return Ok(Self::Bucket(text.parse()?));
         }
-        match text.strip_prefix("dir:") {
-            Some("") => Err(BackendSpecError::NoDirectory),
-            Some(directory) => Ok(Self::Directory(directory.into())),
-            None => Ok(Self::Store(text.parse()?)),
+        match text.split_once(':') {
+            Some(("dir" | "mount", "")) => Err(BackendSpecError::NoDirectory),
+            Some(("dir", directory)) => Ok(Self::Directory(directory.into())),
+            Some(("mount", directory)) => Ok(Self::Mounted(directory.into())),
+            _ => Ok(Self::Store(text.parse()?)),
         }
     }
 }
@@ -85,10 +97,15 @@ impl TaskBackend {
     /// Opens the place of all tasks.
     ///
     /// # Errors
-    /// Unavailable (4) when the namenode does not answer.
+    /// Unavailable (4) when the namenode does not answer, or when nothing is mounted where a mount
+    /// is required.
     pub(crate) async fn open(session: &Session, spec: &BackendSpec) -> Result<Self, Failure> {
         Ok(match spec {
             BackendSpec::Directory(directory) => Self::Directory(directory.clone()),
+            BackendSpec::Mounted(directory) => {
+                expect_mount(directory)?;
+                Self::Directory(directory.clone())
+            }
             BackendSpec::Bucket(url) => Self::Bucket(TaskBucket::open(url)?),
             BackendSpec::Store(root) => Self::Store {
                 client: session.client().await?,
@@ -137,6 +154,26 @@ impl TaskBackend {
             return Err(Failure::new(Exit::Failure, FailureKind::TaskBackend, cause));
         }
         Ok(())
+    }
+
+    /// As [`Self::prepare`]. A bucket that does not exist is created, and named in a line.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`]; the bucket cannot be created.
+    pub(crate) async fn prepare_or_create(&self, output: Output) -> Result<(), Failure> {
+        let mut prepared = self.prepare().await;
+        let Self::Bucket(bucket) = self else { return prepared };
+        let mut looks = 0;
+        while prepared.is_err() && looks < CREATED_LOOKS_MAX && bucket.is_missing().await {
+            if looks > 0 {
+                sleep(CREATED_LOOK_EVERY).await;
+            } else if bucket.create().await? {
+                output.note(format_args!("created the bucket {}", bucket.name()));
+            }
+            looks += 1;
+            prepared = self.prepare().await;
+        }
+        prepared
     }
 
     /// Makes directories, and those above them.
@@ -426,6 +463,18 @@ impl TaskBackend {
             _ => Failure::caused(Exit::Failure, FailureKind::TaskBackend, error.clone()),
         }
     }
+}
+
+/// Refuses a directory that is not mounted. Nothing was made there.
+fn expect_mount(directory: &Path) -> Result<(), Failure> {
+    let is_on_root = mounts::is_on_root(directory);
+    if !is_on_root.map_err(|error| Failure::file(directory, error))? {
+        return Ok(());
+    }
+    let shown = directory.display();
+    let cause = format!("mount:{shown}: nothing is mounted there, it is on the file system of /");
+    let next = format!("mount it, or the same with dir:{shown} for this machine's own disk");
+    Err(Failure::new(Exit::Unavailable, FailureKind::TaskBackend, cause).next(next))
 }
 
 /// Opens a file; `None` if there is none of that name. A pipe or a directory is none, and is not

@@ -20,6 +20,9 @@ const OPERATION_WITHIN: Duration = Duration::from_secs(120);
 /// Longest part of an error that is printed: it may be a page of XML.
 const ERROR_CHARS_MAX: usize = 300;
 
+/// A name that no runner writes.
+const ABSENT: &str = "locks/none";
+
 /// `s3://BUCKET` or `s3://BUCKET/PREFIX`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketUrl(String);
@@ -36,6 +39,7 @@ pub(crate) struct BucketUrlError {
 #[derive(Debug, Clone)]
 pub(crate) struct TaskBucket {
     store: Arc<dyn ObjectStore>,
+    options: ObjectOptions,
     root: Path,
     url: String,
 }
@@ -78,13 +82,44 @@ impl TaskBucket {
             ..ObjectOptions::default()
         };
         let (store, root) = options.open().map_err(|error| unusable(&url, &error))?;
-        Ok(Self { store, root, url })
+        Ok(Self { store, options, root, url })
+    }
+
+    /// Returns the bucket's name.
+    pub(crate) fn name(&self) -> &str {
+        let place = self.options.url.strip_prefix("s3://").unwrap_or(&self.options.url);
+        place.split('/').next().unwrap_or(place)
+    }
+
+    /// Returns whether the store has no bucket of that name, as far as it shows that.
+    pub(crate) async fn is_missing(&self) -> bool {
+        let found = self.store.get(&self.place(ABSENT)).await;
+        // "Error responses", Amazon S3 API Reference. An object that is missing has another code.
+        matches!(&found, Err(error @ object_store::Error::NotFound { .. })
+            if error.to_string().contains("NoSuchBucket"))
+    }
+
+    /// Creates the bucket. Returns whether it did: another process may be doing it, too.
+    ///
+    /// # Errors
+    /// The store does not do it: create the bucket by other means.
+    pub(crate) async fn create(&self) -> Result<bool, Failure> {
+        self.options.create_bucket().await.map_err(|error| {
+            let why: String = error.to_string().chars().take(ERROR_CHARS_MAX).collect();
+            let (url, name) = (&self.url, self.name());
+            let cause = format!(
+                "{url} cannot be used: there is no bucket {name}, and it cannot be created: {why}"
+            );
+            let next = format!("create the bucket {name}, or the same with keys that may do it");
+            Failure::new(Exit::Unavailable, FailureKind::TaskBackend, cause).next(next)
+        })
     }
 
     /// Returns the place of a name below.
     pub(crate) fn below(&self, name: &str) -> Self {
         let root = self.root.clone().join(name);
-        Self { store: Arc::clone(&self.store), root, url: format!("{}/{name}", self.url) }
+        let (store, options) = (Arc::clone(&self.store), self.options.clone());
+        Self { store, options, root, url: format!("{}/{name}", self.url) }
     }
 
     /// Writes an object if there is none of that name; returns whether it was written.
@@ -224,13 +259,22 @@ mod tests {
     async fn range_of_an_object_ends_with_the_object() {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let (root, url) = (Path::from("tasks"), "s3://bucket/tasks".to_owned());
-        let bucket = TaskBucket { store, root, url };
+        let options = ObjectOptions::default();
+        let bucket = TaskBucket { store, options, root, url };
         assert!(bucket.put_absent("packs/a", b"0123456789".to_vec()).await.expect("put"));
         let read = async |name: &str, range| bucket.get_range(name, range).await.expect("read");
         assert_eq!(read("packs/a", 2..5).await.as_deref(), Some(&b"234"[..]));
         assert_eq!(read("packs/a", 8..20).await.as_deref(), Some(&b"89"[..]));
         assert_eq!(read("packs/a", 10..20).await.as_deref(), Some(&b""[..]));
         assert_eq!(read("packs/b", 0..1).await, None);
+    }
+
+    #[tokio::test]
+    async fn bucket_has_the_name_in_its_url() {
+        for (url, name) in [("s3://b", "b"), ("s3://b/p/q", "b")] {
+            let url: BucketUrl = url.parse().expect("a URL");
+            assert_eq!(TaskBucket::open(&url).expect("opened").below("task").name(), name);
+        }
     }
 
     #[test]

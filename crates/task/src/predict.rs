@@ -38,8 +38,8 @@ const LEFT_AGE: Duration = Duration::from_secs(60);
 /// `task predict`.
 #[derive(Debug, Clone, Args)]
 pub struct PredictArgs {
-    /// Where checkpoints are stored: a path in Sanderling, dir:D for a local directory, or
-    /// s3://BUCKET/PREFIX
+    /// Where checkpoints are stored: a path in Sanderling, dir:D for a directory, mount:D for one
+    /// that has to be mounted, or s3://BUCKET/PREFIX
     #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
     pub(crate) backend: BackendSpec,
     /// The memory that the task has in use
@@ -83,16 +83,18 @@ struct PredictReport {
 /// # Errors
 /// The backend cannot be measured.
 pub(crate) async fn run(session: &Session, args: &PredictArgs) -> Result<(), Failure> {
-    let rates = rates(session, args).await?;
+    let MeasuredBackend { rates, is_durable } = rates(session, args).await?;
     let prices = StoragePrices {
         gigabyte_month: args.price_storage,
         thousand_requests: args.price_requests,
     };
     let forecast = rates.forecast(args.rss.0, prices);
+    let forecast = if is_durable { forecast.copied_to_a_bucket(prices) } else { forecast };
     let notice = args.notice.millis();
     let fits = NoticeChoice::of(forecast.takes, notice) == NoticeChoice::Dump;
     let largest = rates.largest(notice);
-    let DumpForecast { takes, stored_bytes, requests, request_dollars, month_dollars } = forecast;
+    let DumpForecast { takes, stored_bytes, requests, request_dollars, month_dollars, .. } =
+        forecast;
     let report = PredictReport {
         rss_bytes: args.rss.0,
         notice_seconds: args.notice.0.as_secs_f64(),
@@ -127,7 +129,14 @@ pub(crate) async fn run(session: &Session, args: &PredictArgs) -> Result<(), Fai
     })
 }
 
-async fn rates(session: &Session, args: &PredictArgs) -> Result<DumpRates, Failure> {
+/// How fast a backend is, and what copies it.
+struct MeasuredBackend {
+    rates: DumpRates,
+    /// Whether it is in a durable directory, as far as it was looked at.
+    is_durable: bool,
+}
+
+async fn rates(session: &Session, args: &PredictArgs) -> Result<MeasuredBackend, Failure> {
     let given = |rate: Option<Rate>| rate.map(|rate| rate.0 as f64);
     let zero = |rate: Option<f64>| rate.is_some_and(|rate| rate <= 0.0);
     let (pack, put) = (given(args.pack_rate), given(args.put_rate));
@@ -135,18 +144,21 @@ async fn rates(session: &Session, args: &PredictArgs) -> Result<DumpRates, Failu
         return Err(Failure::usage("a rate is above 0"));
     }
     if let (Some(pack_per_second), Some(put_per_second)) = (pack, put) {
-        return Ok(DumpRates { pack_per_second, put_per_second, request: Millis(0) });
+        let rates = DumpRates { pack_per_second, put_per_second, request: Millis(0) };
+        return Ok(MeasuredBackend { rates, is_durable: false });
     }
     let backend = TaskBackend::open(session, &args.backend).await?.of_task(MEASURED_NAME)?;
     backend.prepare().await?;
     let removals = remove_left(&backend).await?;
     let measured = measure(&backend, true).await?;
     removals.join_all().await;
-    Ok(DumpRates {
+    let is_durable = backend.durable("packs", Vec::new()).await?.is_some();
+    let rates = DumpRates {
         pack_per_second: pack.unwrap_or(measured.pack_per_second),
         put_per_second: put.unwrap_or(measured.put_per_second),
         request: measured.request,
-    })
+    };
+    Ok(MeasuredBackend { rates, is_durable })
 }
 
 /// Begins to remove what killed processes left that measured a backend. Of one that measures now

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::{GcArgs, LsArgs, PlaceArgs};
 use crate::backend::TaskBackend;
+use crate::compaction::CompactedPacks;
 use crate::generations::{Generations, distinct_packs, found, is_of_generation};
 use crate::lock::{LockWatch, TaskLock};
 use crate::runner::{absent, none_good, note_strange, opened, replaced};
@@ -143,12 +144,11 @@ fn row(
     }
 }
 
-/// What `task gc` did.
+/// What `task gc` removed, and what it left.
 struct Collected {
     plan: RemovalPlan,
-    /// Generations that are left and good as far as it looks, and the packs that they name.
-    generations: usize,
-    packs: usize,
+    /// Generations that are left and good as far as it looks.
+    good: Vec<CheckpointManifest>,
     /// Generations that are left and cannot be restored.
     refused: Vec<u64>,
 }
@@ -163,21 +163,31 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     }
     let lock = TaskLock::take(&backend, name, storage.lock_age.0, LockWatch::new()).await?;
     backend.clear_unfinished(storage.lock_age.0);
-    let collected = collected(session, &generations, args.keep as usize, &lock).await;
+    let worked = collected_and_compacted(session, &generations, args.keep as usize, &lock).await;
     lock.release().await;
-    let Collected { plan, generations, packs, refused } = collected?;
+    let (Collected { plan, good, refused }, compacted) = worked?;
+    let packs = distinct_packs(&good.iter().collect::<Vec<_>>()).len();
     let document = serde_json::json!({
         "removed_generations": plan.generations,
         "removed_packs": plan.packs.len(),
-        "generations": generations,
+        "generations": good.len(),
         "packs": packs,
         "refused_generations": refused,
+        "rewritten_packs": compacted.map_or(0, |it| it.packs),
+        "rewritten_bytes": compacted.map_or(0, |it| it.stored_bytes),
     });
     let count = |of: usize, noun| units::counted(of as u64, noun);
     session.output.result(&document, |writer| {
+        if let Some(CompactedPacks { generation, packs, stored_bytes }) = compacted {
+            let (packs, bytes) = (count(packs, "pack"), units::bytes(stored_bytes));
+            writeln!(
+                writer,
+                "stored what is left of {packs}, {bytes}, as generation {generation}"
+            )?;
+        }
         let (gone, packs_gone) =
             (count(plan.generations.len(), "generation"), count(plan.packs.len(), "pack"));
-        let (generations, packs) = (count(generations, "generation"), count(packs, "pack"));
+        let (generations, packs) = (count(good.len(), "generation"), count(packs, "pack"));
         writeln!(writer, "removed {gone} and {packs_gone}; {generations} with {packs} left")
     })?;
     if refused.is_empty() {
@@ -187,6 +197,31 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     let cause = format!("{refused} cannot be restored: packs that may be theirs stay");
     let next = format!("sanderling task verify --name {name}, which also reads the packs");
     Err(Failure::new(Exit::Partial, FailureKind::BadGeneration, cause).next(next))
+}
+
+/// Removes what is old, and stores the rest of sparse packs again if one generation is left. That
+/// one is removed then: the new one has its state.
+async fn collected_and_compacted(
+    session: &Session,
+    generations: &Generations,
+    keep: usize,
+    lock: &TaskLock,
+) -> Result<(Collected, Option<CompactedPacks>), Failure> {
+    note_strange(session, &generations.backend).await?;
+    let first = collected(session, generations, keep, lock).await?;
+    let left: Vec<&CheckpointManifest> = first.good.iter().collect();
+    let compacted = match first.refused[..] {
+        [] => generations.compact(&left, lock).await?,
+        // It may be good again, and names any pack.
+        _ => None,
+    };
+    if compacted.is_none() {
+        return Ok((first, None));
+    }
+    let mut last = collected(session, generations, 1, lock).await?;
+    last.plan.generations = [first.plan.generations, last.plan.generations].concat();
+    last.plan.packs = [first.plan.packs, last.plan.packs].concat();
+    Ok((last, compacted))
 }
 
 /// Names the generations of no use, and removes what is old.
@@ -200,7 +235,6 @@ async fn collected(
     keep: usize,
     lock: &TaskLock,
 ) -> Result<Collected, Failure> {
-    note_strange(session, &generations.backend).await?;
     let looked = generations.look().await?;
     let bad = looked.iter().filter_map(|(_, manifest)| manifest.as_ref().err());
     bad.clone().for_each(|failure| session.output.note(&failure.cause));
@@ -210,11 +244,13 @@ async fn collected(
         return Err(none_good(&generations.task, first));
     }
     let plan = generations.collect(&found(&looked), keep, &[], lock).await?;
-    let is_left = |number: &u64| !plan.generations.contains(number);
-    let left = || looked.iter().filter(|(number, _)| is_left(number));
-    let good: Vec<&CheckpointManifest> =
-        left().filter_map(|(_, manifest)| manifest.as_ref().ok()).collect();
-    let refused = left().filter(|(_, manifest)| manifest.is_err()).map(|(number, _)| *number);
-    let (packs, refused) = (distinct_packs(&good).len(), refused.collect());
-    Ok(Collected { generations: good.len(), packs, refused, plan })
+    let (mut good, mut refused) = (Vec::new(), Vec::new());
+    for (number, manifest) in looked {
+        match manifest {
+            _ if plan.generations.contains(&number) => {}
+            Ok(manifest) => good.push(manifest),
+            Err(_) => refused.push(number),
+        }
+    }
+    Ok(Collected { plan, good, refused })
 }

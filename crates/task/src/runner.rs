@@ -28,6 +28,7 @@ use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
 use crate::lock::{self, LockWatch, TaskLock};
 use crate::machine_notices::MachineNotices;
+use crate::mounts;
 use crate::predict::measure;
 use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
@@ -183,8 +184,8 @@ async fn run_in(
     let state = place.path();
     keep_apart(&name, state, storage)?;
     let notices = notices(session, pace, record)?;
-    let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;
-    backend.prepare().await?;
+    let may_create = !begin.must_restore && record.is_none();
+    let backend = usable_backend(session, &name, storage, may_create).await?;
     let criu = pace.driver.criu()?;
     let lives = lives(pace)?;
     let lock = TaskLock::take(&backend, &name, storage.lock_age.0, begin.watch).await?;
@@ -239,6 +240,22 @@ async fn run_in(
     };
     lock.release().await;
     recorded.and(result.map(|_| ()))
+}
+
+/// Opens the place of a task that is to run, and looks whether it can be used. A bucket that does
+/// not exist is created if the task may begin there.
+async fn usable_backend(
+    session: &Session,
+    name: &str,
+    storage: &StorageArgs,
+    may_create: bool,
+) -> Result<TaskBackend, Failure> {
+    let backend = TaskBackend::open(session, &storage.backend).await?.of_task(name)?;
+    match may_create {
+        true => backend.prepare_or_create(session.output).await?,
+        false => backend.prepare().await?,
+    }
+    Ok(backend)
 }
 
 /// Returns the notices of the machine: those that the agent of a bag takes, or those of the task's
@@ -360,8 +377,24 @@ impl Start<'_> {
         if must_restore {
             return Err(absent(task, backend));
         }
+        self.note_own_disk();
         let (task, driver) = self.started(false).await?;
         Ok((task, driver, None))
+    }
+
+    /// Notes that a task without a checkpoint has its first ones on the disk of this machine, as if
+    /// a file system with older ones were not mounted. A bag is in the directory of its tasks.
+    fn note_own_disk(&self) {
+        let Generations { backend, task, .. } = self.generations;
+        let TaskBackend::Directory(directory) = backend else { return };
+        if self.number.is_some() || !mounts::is_on_root(directory).unwrap_or(false) {
+            return;
+        }
+        self.session.output.note(format_args!(
+            "{task} begins without a checkpoint, and {backend} is on the file system of /: what is \
+             stored there ends with this machine. With mount:D in the place of dir:D a file system \
+             that is not mounted is refused"
+        ));
     }
 
     /// Starts the task from a generation; the inner error is that the generation is of no use.
@@ -494,7 +527,9 @@ async fn newest(
 /// a restore deletes what is in it.
 fn keep_apart(name: &str, state: &Path, storage: &StorageArgs) -> Result<(), Failure> {
     let backend = match &storage.backend {
-        BackendSpec::Directory(directory) => Some(("checkpoints", directory.clone())),
+        BackendSpec::Directory(directory) | BackendSpec::Mounted(directory) => {
+            Some(("checkpoints", directory.clone()))
+        }
         BackendSpec::Store(_) | BackendSpec::Bucket(_) => None,
     };
     let key = storage.key.clone().map_or_else(default_key, Ok)?;

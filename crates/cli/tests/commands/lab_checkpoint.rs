@@ -52,7 +52,14 @@ fn both_policies_are_measured_and_every_restored_byte_is_equal() {
             assert!(median("state_bytes").expect("bytes") >= 2e6, "{row}");
             assert!(median("stored_bytes").expect("bytes") > 1e6, "{row}");
             assert!(median("frozen_seconds").expect("a time") > 0.0, "{row}");
+            // At least a pack and a manifest.
+            assert!(median("requests").expect("a number") >= 2.0, "{row}");
         }
+    }
+    let goals = figure["goals"].as_array().expect("goals");
+    for what in ["requests for 8 MiB of 4 MB, dense writer", "second dump over the first one"] {
+        let is_it = |goal: &Value| goal["what"].as_str().is_some_and(|it| it.starts_with(what));
+        assert!(goals.iter().any(is_it), "{what}: {goals:?}");
     }
     let policies = ["sanderling", "baseline"];
     for policy in policies {

@@ -6,7 +6,7 @@ use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::cluster::tasks::TaskPlace;
+use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
 use crate::cluster::{Ran, SOON, run, sanderling, until};
 use rustix::fs::{FlockOperation, flock};
 use sanderling_core::checkpoint::MANIFEST_BYTES_MAX;
@@ -375,4 +375,108 @@ fn backend_shows_no_name_size_or_content_of_a_state() {
             LocalPath::new("secrettarget")
         );
     }
+}
+
+/// Returns a command of the task `t` with a backend, and with a key of its own.
+fn stored_in(verb: &str, backend: &str, key: &LocalPath) -> Command {
+    let mut command = sanderling();
+    command.args(["task", verb, "--backend", backend]);
+    if !["ls", "predict"].contains(&verb) {
+        command.args(["--name", "t", "--key"]).arg(key);
+    }
+    command
+}
+
+#[test]
+fn directory_that_is_not_mounted_is_refused() {
+    let place = TempDir::new().expect("a directory");
+    let (key, started) = (place.path().join("key"), place.path().join("started"));
+    let name = place.path().file_name().expect("a name").to_string_lossy().into_owned();
+    // Neither does the root have such a directory, nor is /etc ever a file system of its own.
+    for directory in [format!("/{name}/tasks"), format!("/etc/{name}")] {
+        let backend = format!("mount:{directory}");
+        let mut start = stored_in("run", &backend, &key);
+        start.args(["--", "touch"]).arg(&started);
+        let mut restore = stored_in("restore", &backend, &key);
+        restore.arg("--state").arg(place.path().join("to"));
+        let mut predict = stored_in("predict", &backend, &key);
+        predict.args(["--rss", "1MB"]);
+        let others = ["ls", "verify", "gc"].map(|verb| stored_in(verb, &backend, &key));
+        for mut command in [start, restore, predict].into_iter().chain(others) {
+            let ran = run(&mut command);
+            assert_eq!(ran.code, 4, "{ran}");
+            assert!(ran.stderr.contains(&format!("{backend}: nothing is mounted there")), "{ran}");
+            assert!(ran.stderr.contains(&format!("dir:{directory}")), "the next step: {ran}");
+        }
+        assert!(!LocalPath::new(&directory).exists(), "it was made");
+    }
+    assert!(!started.exists(), "the task was started");
+    let wrong = run(&mut stored_in("ls", "mount:", &key));
+    assert!(wrong.code == 2 && wrong.stderr.contains("followed by a directory"), "{wrong}");
+}
+
+#[test]
+fn task_in_a_directory_that_is_mounted_is_started() {
+    if !is_root("task_in_a_directory_that_is_mounted_is_started") {
+        return;
+    }
+    let (disk, place) = (SmallDisk::of(16), TempDir::new().expect("a directory"));
+    let directory = disk.path().join("tasks");
+    for scheme in ["mount", "dir"] {
+        let backend = format!("{scheme}:{}", directory.display());
+        let mut start = stored_in("run", &backend, &place.path().join("key"));
+        let ran = run(start.args(["--driver", "hook", "--", "true"]));
+        assert_eq!(ran.code, 0, "{ran}");
+        assert!(!ran.stderr.contains("the file system of /"), "{ran}");
+        assert!(directory.join("t/locks").is_dir(), "{ran}");
+    }
+}
+
+#[test]
+fn task_whose_file_system_is_unmounted_stores_nothing_in_its_place() {
+    if !is_root("task_whose_file_system_is_unmounted_stores_nothing_in_its_place") {
+        return;
+    }
+    let disk = SmallDisk::of(64);
+    let directory = disk.path().join("tasks");
+    let place = TaskPlace::in_directory(&directory, 10_000);
+    let mut runner = place.runner("first", &[], &[]);
+    place.until_after(0, &mut runner);
+    let unmounted = run(Command::new("umount").arg("-l").arg(disk.path()));
+    assert_eq!(unmounted.code, 0, "{unmounted}");
+    runner.until_logged("no checkpoint", 2);
+    assert_eq!(runner.ended(), None, "the task goes on: {}", runner.log());
+    assert!(!directory.exists(), "it was made where nothing is mounted");
+    runner.kill();
+}
+
+#[test]
+fn task_that_begins_on_the_disk_of_its_machine_is_noted_once() {
+    let Some(own) = ["/tmp", "/var/tmp", "/root", "/opt"]
+        .map(LocalPath::new)
+        .into_iter()
+        .find(|directory| is_on_root_mount(directory) && TempDir::new_in(directory).is_ok())
+    else {
+        return eprintln!(
+            "SKIPPED: no directory that can be written to is on the file system of /"
+        );
+    };
+    let directory = TempDir::new_in(own).expect("a directory");
+    let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let note = "is on the file system of /";
+    let mut runner = place.runner("first", &[], &[]);
+    place.until_after(0, &mut runner);
+    let log = runner.log();
+    assert!(log.matches(note).count() == 1 && log.contains("mount:D"), "{log}");
+    runner.kill();
+    let ran = again(&place);
+    assert!(ran.code == 0 && !ran.stderr.contains(note), "{ran}");
+}
+
+/// Returns whether no file system is mounted at a directory or above it but that of `/`, by the
+/// kernel's list.
+fn is_on_root_mount(directory: &LocalPath) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    directory.is_dir() && !places.any(|it| it != "/" && directory.starts_with(it))
 }

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::cluster::stores::{fleet, make};
 use crate::cluster::{Cluster, Ran, SOON, run, sanderling, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
@@ -445,14 +447,13 @@ fn checkpoints_in_a_bucket_are_restored_and_have_one_runner() {
     place.megabytes = 2;
     place.backend = "s3://checkpoints/some/prefix".to_owned();
     place.s3 = s3_at(&gateway.address);
-    // The bucket is looked at before the task starts.
-    let ran = run(place.task("run").args(["--", "touch"]).arg(place.path("started")));
-    assert!(ran.code == 4 && ran.stderr.contains("cannot be used"), "{ran}");
-    assert!(!place.path("started").exists(), "the task was started");
-    let made = cluster.cli(&["fs", "mkdir", "/checkpoints"]);
-    assert_eq!(made.code, 0, "{made}");
+    // Only `task run` creates the bucket.
+    let listed = run(&mut place.task("ls"));
+    assert!(listed.code == 4 && listed.stderr.contains("cannot be used"), "{listed}");
     let mut runner = place.start();
     until("two generations", SOON, || (place.newest_listed()? >= 2).then_some(()));
+    let log = std::fs::read_to_string(place.path("runner.log")).expect("a log");
+    assert!(log.contains("created the bucket checkpoints\n"), "{log}");
     let second = run(&mut place.runner(1));
     assert!(second.code == 4 && second.stderr.contains("another runner has the task"), "{second}");
     kill(&mut runner);
@@ -463,6 +464,32 @@ fn checkpoints_in_a_bucket_are_restored_and_have_one_runner() {
     let collected = run(place.task("gc").args(["--keep", "1"]));
     assert_eq!(collected.code, 0, "{collected}");
     assert_eq!(place.restored().1, count);
+}
+
+#[test]
+fn bucket_that_cannot_be_created_is_refused_with_the_answer_and_before_the_task_starts() {
+    let cluster = Cluster::of(1);
+    let keys = cluster.path("keys.json");
+    // Its rights end at a prefix, and so do not suffice for a bucket.
+    let text = r#"{"keys": [{"access_key": "sanderling", "secret_key": "sanderling",
+                             "prefix": "some/"}]}"#;
+    std::fs::write(&keys, text).expect("written");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&keys, mode).expect("set");
+    let (address, keys) = (cluster.namenode.address.clone(), keys.display().to_string());
+    let words = ["gateway", "s3", "--namenode", &address, "--listen", "127.0.0.1:0"];
+    let words = [&words[..], &["--http", "none", "--keys", &keys]].concat();
+    let gateway = cluster.serve("gateway", &words);
+    let mut place = Place::new();
+    place.backend = "s3://checkpoints/some/prefix".to_owned();
+    place.s3 = s3_at(&gateway.address);
+    let refused = run(place.task("run").args(["--", "touch"]).arg(place.path("started")));
+    assert_eq!(refused.code, 4, "{refused}");
+    for part in ["there is no bucket checkpoints", "403: ", "AccessDenied", "create the bucket"] {
+        assert!(refused.stderr.contains(part), "{part}: {refused}");
+    }
+    assert!(!refused.stderr.contains("X-Amz-Signature"), "{refused}");
+    assert!(!place.path("started").exists(), "the task was started");
 }
 
 #[test]
@@ -688,4 +715,18 @@ fn forecast_counts_with_given_rates_and_measures_a_backend() {
     assert_eq!(left, 0, "what was measured is removed");
     let refused = run(sanderling().args(["task", "predict", "--rss", "1G", "--put-rate", "0"]));
     assert_eq!(refused.code, 2, "{refused}");
+}
+
+#[test]
+fn forecast_for_a_durable_directory_counts_the_requests_that_copy_each_object() {
+    let (cluster, _store) = fleet(4);
+    make(&cluster, "/durable");
+    let requests = |backend: &str| {
+        let words = ["task", "predict", "--rss", "1MB", "--json", "--backend", backend];
+        let ran = cluster.cli(&words);
+        assert_eq!(ran.code, 0, "{ran}");
+        serde_json::from_str::<Value>(&ran.stdout).expect("JSON")["requests"].clone()
+    };
+    // A pack, a manifest and the list of packs; or an upload of each object, in three requests.
+    assert_eq!((requests("/elsewhere"), requests("/durable")), (3.into(), 6.into()));
 }

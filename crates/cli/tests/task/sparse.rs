@@ -2,11 +2,12 @@
 //! the newest generation.
 
 use std::fs;
-use std::path::Path as LocalPath;
+use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::cluster::tasks::TaskPlace;
+use crate::cluster::tasks::{TaskPlace, library};
 use crate::cluster::{SOON, program_at, run, until};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// Has a file of 256 chunks. It writes all of them at its first signal, and at each of seven
@@ -45,6 +46,41 @@ signal.signal(signal.SIGUSR1, save)
 while True:
     time.sleep(0.01)
 "#;
+
+/// Has a file of 256 chunks, and writes three of four anew at its second signal: then its first
+/// pack is sparse. It reports that it cannot write its state from then on, so there are two
+/// checkpoints. With an argument it verifies such a directory.
+const TWICE: &str = r#"
+import hashlib, os, signal, sys, time
+CHUNK, CHUNKS = 65536, 256
+state = os.environ.get("SANDERLING_TASK_STATE")
+saves = 0
+
+def content(saves):
+    versions = ((chunk, saves if chunk % 4 else 1) for chunk in range(CHUNKS))
+    texts = (f"{chunk} {version}".encode() for chunk, version in versions)
+    return b"".join(hashlib.shake_128(text).digest(CHUNK) for text in texts)
+
+def save(*_):
+    global saves
+    if saves == 2:
+        os.symlink("failed", os.path.join(state, "done"))
+        return
+    saves += 1
+    with open(os.path.join(state, "bytes"), "wb") as file:
+        file.write(content(saves))
+    open(os.path.join(state, "done"), "w").close()
+
+if len(sys.argv) > 1:
+    assert open(os.path.join(sys.argv[1], "bytes"), "rb").read() == content(2)
+    sys.exit()
+signal.signal(signal.SIGUSR1, save)
+while True:
+    time.sleep(0.01)
+"#;
+
+/// The source of the library that stops a process.
+const STOP: &str = include_str!("stop.c");
 
 /// Runs a command, writes the bytes that it has read into a file, and returns its exit code.
 const COUNTED: &str = r#""$@"; code=$?; grep rchar "/proc/$$/io" >"$0"; exit $code"#;
@@ -107,4 +143,96 @@ fn state_in_chunks_of_many_packs_is_restored_as_it_was_and_each_pack_is_read_onc
     }
     let verified = place.verified();
     assert_eq!(verified.code, 0, "{verified}");
+}
+
+/// A task with two checkpoints, whose first pack is sparse in the second one, and no runner.
+struct SparseTask {
+    directory: TempDir,
+    place: TaskPlace,
+    task: PathBuf,
+}
+
+impl SparseTask {
+    fn new() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let place = TaskPlace::in_directory(&directory.path().join("backend"), 0);
+        let task = place.path("task.py");
+        fs::write(&task, TWICE).expect("written");
+        let mut command = place.task("run");
+        command.args(["--interval", "50ms", "--", "python3"]).arg(&task);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let runner = SparseRunner(command.spawn().expect("started"));
+        until("two generations", SOON, || (place.newest() == 2).then_some(()));
+        drop(runner);
+        Self { directory, place, task }
+    }
+
+    /// Returns how many packs there are, and their megabytes.
+    fn packs(&self) -> (usize, u64) {
+        let (count, bytes) = packs(&self.directory.path().join("backend"));
+        (count, bytes / 1_000_000)
+    }
+
+    fn collect(&self, flags: &[&str]) -> Value {
+        let ran = run(self.place.task("gc").arg("--json").args(flags));
+        assert_eq!(ran.code, 0, "{ran}");
+        serde_json::from_str(&ran.stdout).expect("JSON")
+    }
+
+    /// Verifies all that is stored, and restores it.
+    fn verify(&self) {
+        let verified = self.place.verified();
+        assert_eq!(verified.code, 0, "{verified}");
+        let to = self.place.path("restored");
+        let restored = run(self.place.task("restore").arg("--state").arg(&to));
+        assert_eq!(restored.code, 0, "{restored}");
+        let equal = run(Command::new("python3").arg(&self.task).arg(&to));
+        assert_eq!(equal.code, 0, "{equal}");
+    }
+}
+
+#[test]
+fn collection_rewrites_the_sparse_packs_of_the_only_generation_that_is_left() {
+    let stored = SparseTask::new();
+    // All of the state, and three quarters of it again.
+    assert_eq!(stored.packs(), (2, 29));
+    // The first generation names all of the sparse pack.
+    let kept = stored.collect(&[]);
+    assert_eq!((&kept["rewritten_packs"], &kept["generations"]), (&0.into(), &2.into()), "{kept}");
+    assert_eq!(stored.packs(), (2, 29));
+    let rewritten = stored.collect(&["--keep", "1"]);
+    assert_eq!(rewritten["rewritten_packs"], 1, "{rewritten}");
+    assert_eq!(rewritten["removed_generations"], serde_json::json!([1, 2]), "{rewritten}");
+    assert_eq!((&rewritten["removed_packs"], &rewritten["packs"]), (&1.into(), &2.into()));
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
+    stored.verify();
+    let again = stored.collect(&["--keep", "1"]);
+    assert_eq!((&again["rewritten_packs"], &again["removed_packs"]), (&0.into(), &0.into()));
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
+}
+
+#[test]
+fn collection_that_is_killed_when_it_has_rewritten_packs_leaves_the_state_to_the_next_one() {
+    let stored = SparseTask::new();
+    let Some(library) = library(stored.directory.path(), STOP) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let mut command = stored.place.task("gc");
+    command.args(["--keep", "1"]).env("LD_PRELOAD", library);
+    command.env("STOP_AFTER", "/generations/0000000002");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let collection = SparseRunner(command.spawn().expect("started"));
+    let stat = format!("/proc/{}/stat", collection.0.id());
+    until("it is stopped", SOON, || {
+        let stat = fs::read_to_string(&stat).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+        state.starts_with('T').then_some(())
+    });
+    drop(collection);
+    assert_eq!((stored.packs(), stored.place.generations()), ((3, 33), vec![3]));
+    stored.verify();
+    let last = stored.collect(&["--keep", "1"]);
+    assert_eq!((&last["rewritten_packs"], &last["removed_packs"]), (&0.into(), &1.into()));
+    assert_eq!(stored.packs(), (2, 16));
+    stored.verify();
 }

@@ -77,8 +77,7 @@ pub(super) fn need(request: &Request) -> RequiredRights<'_> {
         Request::RenewJob { job } | Request::EndJob { job } => RequiredRights::Job(*job),
         // As the list of jobs, which shows their bytes; whoever reads a subtree can count in it.
         Request::JobAccount { job } => RequiredRights::Account(*job),
-        // Of the jobs, those of others are taken out of the answer. A caller that has reached one
-        // namenode needs the others when that one dies.
+        // Jobs of others are left out of the answer. A caller needs other members when one dies.
         Request::Jobs | Request::Members => RequiredRights::Nothing,
         // As if it came alone: an answer is repeated to any client that may make the change.
         Request::Once(once) => need(once.change.request()),

@@ -20,6 +20,11 @@ const BESIDE: Millis = Millis(100);
 /// 54 bytes of the longest entry (`CHUNK_ENTRY_BYTES_MAX`).
 const MANIFEST_PER_CHUNK: u64 = 48;
 
+/// Requests that write, with which a datanode copies an object to the bucket of a durable
+/// directory: one begins an upload, one sends a pack as a part, and one completes it. Where the
+/// datanode has little memory, or the bucket is slow, a pack has up to five parts.
+const UPLOAD_REQUESTS: u64 = 3;
+
 /// The speeds of a machine and a backend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DumpRates {
@@ -47,7 +52,9 @@ pub struct DumpForecast {
     pub takes: Millis,
     /// Bytes that are stored.
     pub stored_bytes: u64,
-    /// Requests that write.
+    /// Objects that are stored: packs and a manifest.
+    pub objects: u64,
+    /// Requests that write or list.
     pub requests: u64,
     /// For these requests.
     pub request_dollars: f64,
@@ -72,13 +79,14 @@ impl DumpRates {
         let manifest = state_bytes.div_ceil(CHUNK_BYTES as u64) * MANIFEST_PER_CHUNK;
         let stored_bytes = state_bytes + manifest;
         let packs = state_bytes.div_ceil(PACK_BYTES);
-        // Packs, a manifest, and the list of packs before them.
-        let requests = packs + 2;
+        let objects = packs + 1;
+        // And the list of packs before them.
+        let requests = objects + 1;
         let millis = (self.bytes_seconds(state_bytes, stored_bytes, packs) * 1000.0).ceil() as u64;
         let takes = Millis(millis.saturating_add(2 * self.request.0 + BESIDE.0));
-        let request_dollars = requests as f64 * prices.thousand_requests / 1000.0;
+        let request_dollars = prices.of_requests(requests);
         let month_dollars = stored_bytes as f64 / 1e9 * prices.gigabyte_month;
-        DumpForecast { takes, stored_bytes, requests, request_dollars, month_dollars }
+        DumpForecast { takes, stored_bytes, objects, requests, request_dollars, month_dollars }
     }
 
     /// Returns the seconds until all packs are stored. They are packed one after another, and
@@ -106,6 +114,22 @@ impl DumpRates {
             if fits(middle) { low = middle } else { high = middle }
         }
         low
+    }
+}
+
+impl StoragePrices {
+    fn of_requests(&self, requests: u64) -> f64 {
+        requests as f64 * self.thousand_requests / 1000.0
+    }
+}
+
+impl DumpForecast {
+    /// Returns the same of a dump into a durable directory whose store is a bucket: a cluster takes
+    /// the objects, and datanodes copy each of them.
+    #[must_use]
+    pub fn copied_to_a_bucket(self, prices: StoragePrices) -> Self {
+        let requests = self.objects * UPLOAD_REQUESTS;
+        Self { requests, request_dollars: prices.of_requests(requests), ..self }
     }
 }
 
@@ -215,6 +239,11 @@ mod tests {
         assert_eq!(forecast.requests, 231 + 2);
         assert!(forecast.request_dollars < 0.0012, "{forecast:?}");
         assert!((0.178..0.179).contains(&forecast.month_dollars), "{forecast:?}");
+        let copied = forecast.copied_to_a_bucket(S3);
+        assert_eq!((copied.requests, copied.takes), (3 * 232, forecast.takes));
+        assert!((0.0034..0.0035).contains(&copied.request_dollars), "{copied:?}");
+        // One for each 8 MiB, and not more.
+        assert!(copied.requests <= 7_750_000_000 / (8 << 20), "{copied:?}");
     }
 
     #[test]

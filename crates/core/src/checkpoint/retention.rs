@@ -1,7 +1,8 @@
 //! Which generations and packs are kept.
 //!
 //! No manifest is ever changed. A pack of which little is still used is emptied by the next dump,
-//! which stores those chunks again, and goes with the last generation that names it.
+//! or by a collection if there is none, which stores those chunks again. It goes with the last
+//! generation that names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

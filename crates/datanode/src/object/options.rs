@@ -17,6 +17,9 @@ use super::sealed::SealMismatch;
 /// most, so all of them fit into the default deadline of 5 s.
 const RETRIES_MAX: usize = 3;
 
+/// Longest time until a store takes a connection. Chosen, not measured.
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(2);
+
 /// The options of the object tier. All nodes of a cluster that have one must name the same store: a
 /// node that ends leaves its objects to the others.
 #[derive(Clone, PartialEq, Eq)]
@@ -147,23 +150,38 @@ impl ObjectOptions {
                 .with_fsync(true);
             return Ok((Arc::new(store), Path::default()));
         }
-        let place = self.url.strip_prefix("s3://").filter(|place| !place.is_empty());
-        let place = place.ok_or_else(|| ObjectTierError::UnknownUrl { url: self.url.clone() })?;
+        let (bucket, prefix) = self.place()?;
         self.refuse_users()?;
-        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         let prefix = Path::parse(prefix.trim_end_matches('/'));
         let prefix = prefix.map_err(|error| self.unusable(error))?;
         Ok((Arc::new(self.s3(bucket)?), prefix))
     }
 
+    /// Returns the bucket that the URL names, and what follows it there.
+    fn place(&self) -> Result<(&str, &str), ObjectTierError> {
+        let place = self.url.strip_prefix("s3://").filter(|place| !place.is_empty());
+        let place = place.ok_or_else(|| ObjectTierError::UnknownUrl { url: self.url.clone() })?;
+        Ok(place.split_once('/').unwrap_or((place, "")))
+    }
+
+    /// Returns the bucket that the URL names.
+    pub(super) fn bucket(&self) -> Result<&str, ObjectTierError> {
+        self.place().map(|(bucket, _)| bucket)
+    }
+
     /// Returns a bucket by the settings.
     pub(crate) fn s3(&self, bucket: &str) -> Result<AmazonS3, ObjectTierError> {
+        self.s3_builder(bucket)?.build().map_err(|error| self.unusable(error))
+    }
+
+    /// Returns what makes a bucket by the settings.
+    pub(super) fn s3_builder(&self, bucket: &str) -> Result<AmazonS3Builder, ObjectTierError> {
         self.refuse_users()?;
         // Several crates of the process may use TLS; the first one chooses, and all choose ring.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = ClientOptions::new()
             .with_timeout(self.time_max)
-            .with_connect_timeout(self.time_max.min(Duration::from_secs(2)))
+            .with_connect_timeout(self.time_max.min(CONNECT_MAX))
             .with_allow_http(self.is_endpoint_plain());
         let retry = RetryConfig {
             max_retries: RETRIES_MAX,
@@ -181,8 +199,7 @@ impl ObjectOptions {
             Ok(key) => builder.with_config(key, value),
             Err(_) => builder,
         };
-        let store = self.settings.iter().fold(builder, with).build();
-        store.map_err(|error| self.unusable(error))
+        Ok(self.settings.iter().fold(builder, with))
     }
 
     /// Refuses a user or a password in the URL or in an endpoint, which an error would show.
@@ -210,7 +227,7 @@ impl ObjectOptions {
         })
     }
 
-    fn unusable(&self, cause: impl Into<UnusableStore>) -> ObjectTierError {
+    pub(super) fn unusable(&self, cause: impl Into<UnusableStore>) -> ObjectTierError {
         ObjectTierError::Unusable { url: self.url.clone(), cause: Box::new(cause.into()) }
     }
 }

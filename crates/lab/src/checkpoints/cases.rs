@@ -24,6 +24,9 @@ const READY_FACTORS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 /// Bytes of a GiB.
 const GIB: f64 = (1 << 30) as f64;
 
+/// Bytes of a state for which one request is to suffice.
+const REQUEST_BYTES: f64 = (8 << 20) as f64;
+
 /// Seconds of the authors' task ("Recovery Procedure Evaluation"), of its interval, and bytes of
 /// its state: their largest.
 const RUN_SECONDS: f64 = 1200.0;
@@ -86,12 +89,16 @@ impl Bench<'_> {
             runner.is_ready().await?;
         }
         let ready = Instant::now();
+        let requests = stage.requests();
         let first = one_dump(&stage, &mut runners, 1, &FIRST, &mut values).await?;
         // The slowest of several was published then, or after that.
         let dump = Duration::from_secs_f64(values["dump_seconds"]);
         if first.published < ready + dump {
             return Err(Failure::new(Exit::Failure, FailureKind::TooSlow, "a task was not ready"));
         }
+        let requests = (stage.requests() - requests) as f64;
+        values.insert("requests", requests);
+        values.insert("requests_per_8_mib", requests * REQUEST_BYTES / values["state_bytes"]);
         let first = first.line;
         if let Some((put, pack)) = rates {
             let predicted = predicted(&stage, first.state_bytes, put, pack)?;
@@ -102,6 +109,8 @@ impl Bench<'_> {
         if has_second {
             newest = 2;
             one_dump(&stage, &mut runners, 2, &SECOND, &mut values).await?;
+            let part = values["second_stored_bytes"] / values["stored_bytes"].max(1.0);
+            values.insert("second_stored_over_first", part);
         }
         drop(runners);
         if case.policy == PolicyName::Sanderling && case.experiment == Experiment::Dump {

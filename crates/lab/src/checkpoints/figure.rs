@@ -85,7 +85,7 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
     },
     MeasuredTable {
         title: "Bytes of these dumps, in MB: state, new (after deduplication), stored (after \
-                compression)",
+                compression), and requests to the store that write or list, of the first one",
         experiment: Experiment::Dump,
         columns: &[
             ("state", "state_bytes", QuantityUnit::Megabytes),
@@ -94,6 +94,8 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
             ("2nd state", "second_state_bytes", QuantityUnit::Megabytes),
             ("2nd new", "second_new_bytes", QuantityUnit::Megabytes),
             ("2nd stored", "second_stored_bytes", QuantityUnit::Megabytes),
+            ("requests", "requests", QuantityUnit::Number),
+            ("/ 8 MiB", "requests_per_8_mib", QuantityUnit::Ratio),
         ],
     },
     MeasuredTable {

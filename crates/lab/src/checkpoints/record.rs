@@ -25,6 +25,13 @@ pub(crate) const SHARE_GOAL: f64 = 1.0 / 3.0;
 /// How far a forecast may be away from what it forecasts.
 pub(crate) const FORECAST_GOAL: f64 = 0.15;
 
+/// The largest part of the first dump that the second one of a sparse writer may store.
+pub(crate) const SPARSE_GOAL: f64 = 0.03;
+
+/// Most requests that write or list, of a dump and what copies it to the store, for each 8 MiB of
+/// the state.
+pub(crate) const REQUESTS_GOAL: f64 = 1.0;
+
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -234,6 +241,42 @@ pub(crate) fn goals(rows: &[MeasuredRow]) -> Vec<Goal> {
             });
         }
     }
+    goals.extend(storage_goals(rows));
+    goals
+}
+
+/// Compares what ours stores, and how many requests that takes, with the goals.
+fn storage_goals(rows: &[MeasuredRow]) -> Vec<Goal> {
+    let is_own = |row: &&MeasuredRow| {
+        row.case.experiment == Experiment::Dump && row.case.policy == PolicyName::Sanderling
+    };
+    let own = || rows.iter().filter(is_own);
+    let largest = own().map(|row| row.case.bytes).max();
+    let mut goals = Vec::new();
+    for row in own() {
+        let (kind, store) = (kind_name(row.case.kind), row.case.store);
+        if row.case.kind == WriterKind::Sparse
+            && let Some(part) = row.median("second_stored_over_first")
+        {
+            goals.push(Goal {
+                what: format!("second dump over the first one, stored, {kind} writer, {store}"),
+                goal: "at most 3 %".to_owned(),
+                measured: format!("{:.1} %", 100.0 * part),
+                is_reached: part <= SPARSE_GOAL,
+            });
+        }
+        if Some(row.case.bytes) == largest
+            && let Some(requests) = row.median("requests_per_8_mib")
+        {
+            let megabytes = row.case.bytes / 1_000_000;
+            goals.push(Goal {
+                what: format!("requests for 8 MiB of {megabytes} MB, {kind} writer, {store}"),
+                goal: "at most 1".to_owned(),
+                measured: format!("{requests:.2}"),
+                is_reached: requests <= REQUESTS_GOAL,
+            });
+        }
+    }
     goals
 }
 
@@ -263,6 +306,33 @@ mod tests {
         assert!(goals(&measured)[0].is_reached, "{:?}", goals(&measured));
         samples[0].values.insert("frozen_share", 0.5);
         assert!(!goals(&rows(&samples))[0].is_reached);
+    }
+
+    #[test]
+    fn stored_bytes_and_requests_are_compared_with_their_goals() {
+        let dump = |kind, policy, bytes, values: &[(&'static str, f64)]| {
+            let (experiment, store) = (Experiment::Dump, "emulated EBS");
+            let case = Case { experiment, store, bytes, kind, tasks: 1, policy };
+            MeasuredSample { case, round: 0, values: values.iter().copied().collect() }
+        };
+        let (ours, theirs) = (PolicyName::Sanderling, PolicyName::Baseline);
+        let (part, requests) = ("second_stored_over_first", "requests_per_8_mib");
+        let reached = |samples: &[MeasuredSample]| {
+            let goals = goals(&rows(samples));
+            goals.iter().map(|goal| goal.is_reached).collect::<Vec<_>>()
+        };
+        let samples = [
+            dump(WriterKind::Sparse, ours, 1000, &[(part, 0.03), (requests, 9.0)]),
+            // Neither the baseline's nor what smaller states take is a goal.
+            dump(WriterKind::Sparse, theirs, 2000, &[(part, 1.0), (requests, 9.0)]),
+            dump(WriterKind::Dense, ours, 2000, &[(part, 1.0), (requests, 1.0)]),
+        ];
+        assert_eq!(reached(&samples), [true, true]);
+        let missed = [
+            dump(WriterKind::Sparse, ours, 2000, &[(part, 0.031), (requests, 1.01)]),
+            dump(WriterKind::Dense, ours, 1000, &[(requests, 0.5)]),
+        ];
+        assert_eq!(reached(&missed), [false, false]);
     }
 
     #[test]

@@ -230,6 +230,11 @@ impl Stage {
         }
     }
 
+    /// Returns how many requests the store got so far that write or list.
+    pub(crate) fn requests(&self) -> u64 {
+        self.store.requests()
+    }
+
     /// Ends the cluster: from now on there is the store alone.
     pub(crate) fn leave_store_alone(&mut self) {
         self.cluster = None;

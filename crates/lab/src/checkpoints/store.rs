@@ -2,6 +2,7 @@
 //! policies store into it with the product's own client.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -28,6 +29,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) struct EmulatedStore {
     /// Its address, for `AWS_ENDPOINT_URL`.
     pub(crate) endpoint: String,
+    stored: Arc<LabBucket>,
     served: JoinHandle<()>,
 }
 
@@ -36,6 +38,8 @@ pub(crate) struct EmulatedStore {
 struct LabBucket {
     writes: StoreRate,
     reads: StoreRate,
+    /// Requests that write or list, which cost most.
+    requests: AtomicU64,
     state: Mutex<LabObjects>,
 }
 
@@ -67,14 +71,21 @@ impl EmulatedStore {
         let stored = Arc::new(LabBucket {
             writes: StoreRate::new(bytes_per_second),
             reads: StoreRate::new(bytes_per_second),
+            requests: AtomicU64::new(0),
             state: Mutex::default(),
         });
-        let router = Router::new().fallback(answer).with_state(stored);
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&stored));
         let served = tokio::spawn(async move {
             // It ends with the lab, which sees the failures of its clients.
             let _ = axum::serve(listener, router).await;
         });
-        Ok(Self { endpoint: format!("http://{address}"), served })
+        Ok(Self { endpoint: format!("http://{address}"), stored, served })
+    }
+
+    /// Returns how many requests it got so far that write or list: what S3 charges most for. Others
+    /// cost less than a tenth of that, and deletions nothing.
+    pub(crate) fn requests(&self) -> u64 {
+        self.stored.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -98,6 +109,9 @@ async fn answer(
         return StatusCode::NOT_FOUND.into_response();
     }
     let key = decoded(key);
+    if is_charged(&method, key.is_empty()) {
+        stored.requests.fetch_add(1, Ordering::Relaxed);
+    }
     let body = match stored.received(body).await {
         Ok(body) => body,
         Err(response) => return response,
@@ -264,6 +278,17 @@ impl LabBucket {
     }
 }
 
+/// Returns whether S3 charges for a request as for one that writes ("Amazon S3 pricing": PUT, COPY,
+/// POST and LIST). The deletion of several objects is a POST that is free.
+fn is_charged(method: &Method, is_of_bucket: bool) -> bool {
+    match *method {
+        Method::PUT => true,
+        Method::POST => !is_of_bucket,
+        Method::GET => is_of_bucket,
+        _ => false,
+    }
+}
+
 fn xml(name: &str, body: &str) -> Response {
     let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{name}>{body}</{name}>");
     ([(header::CONTENT_TYPE, "application/xml")], text).into_response()
@@ -301,6 +326,13 @@ fn decoded(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_that_write_or_list_are_charged() {
+        assert!(is_charged(&Method::PUT, false) && is_charged(&Method::POST, false));
+        assert!(is_charged(&Method::GET, true) && !is_charged(&Method::GET, false));
+        assert!(!is_charged(&Method::POST, true) && !is_charged(&Method::DELETE, false));
+    }
 
     #[test]
     fn paths_and_ranges_are_read() {

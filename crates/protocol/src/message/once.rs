@@ -182,13 +182,12 @@ impl Request {
             | Self::RevokeTokens { .. }
             | Self::RegisterLimitedJob(_) => Repetition::Once,
             Self::Durable(request) => request.repeat(),
-            // They set a lease's end to some time after now, or have a process's nonce.
+            // They set a lease's end, have a process's nonce, or show a node's present state.
             Self::RenewLeases { .. }
             | Self::RenewJob { .. }
             | Self::Register(_)
             | Self::Join(_)
             | Self::Manage { .. }
-            // A datanode's identity and present state.
             | Self::Repeat(_)
             | Self::SourceNotice(_)
             | Self::ReportDamage { .. }
