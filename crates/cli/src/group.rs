@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use sanderling_client::ClientConfig;
 use sanderling_namenode::{
-    GroupCallLimit, GroupOrder, GroupPage, MachineLife, MemberPage, group_page, notice_member,
-    order_group,
+    GroupCallLimit, GroupOrder, GroupPage, MachineLife, MemberPage, MoveView, SeenLeader,
+    group_page, notice_member, order_group,
 };
 use sanderling_protocol::message::{Member, Members};
 use sanderling_protocol::{MemberId, Millis, Refusal, Reply, Request};
@@ -244,47 +244,42 @@ async fn moved(
 ) -> Result<Members, Failure> {
     let limit = Instant::now() + LEADS_WITHIN;
     let limit = until.map_or(limit, |until| until.min(limit));
-    let mut view = MoveView { former, former_id: None, named, newest: None, failed: None };
+    let mut watch = MoveWatch { view: MoveView::new(former, named), failed: None };
     let is_moved = tokio::select! {
-        watched = timeout_at(limit, view.watch(session)) => watched.is_ok(),
+        watched = timeout_at(limit, watch.until_moved(session)) => watched.is_ok(),
         () = session.ended.cancelled() => false,
     };
-    view.newest.take_if(|_| is_moved).ok_or_else(|| view.failure())
+    let members = watch.view.members().filter(|_| is_moved);
+    members.cloned().ok_or_else(|| watch.failure(named))
 }
 
-/// What the members show of the leadership after its move was ordered.
+/// Looks at the members after a move of the leadership was ordered. [`MoveView`] decides whether
+/// it is done.
 #[derive(Debug)]
-struct MoveView<'a> {
-    /// The address at which the leader took the order.
-    former: &'a str,
-    /// That leader's number, once it has shown it: its own address may be another one.
-    former_id: Option<MemberId>,
-    /// The member that is to lead, if one is named.
-    named: Option<MemberId>,
-    /// The newest list of the members.
-    newest: Option<Members>,
+struct MoveWatch {
+    view: MoveView,
     /// Why a look at a member has failed.
     failed: Option<CallError>,
 }
 
-impl MoveView<'_> {
+impl MoveWatch {
     /// Looks at the members until the leadership has moved. Each look begins with the leader that
     /// took the order: any other member may have an older list.
-    async fn watch(&mut self, session: &Session) {
-        let former = self.former;
+    async fn until_moved(&mut self, session: &Session) {
+        let former = self.view.former().to_owned();
         let others = session.namenode.split(',').map(str::trim).filter(|it| *it != former);
-        let addresses: Vec<&str> = std::iter::once(former).chain(others).collect();
+        let addresses: Vec<&str> = std::iter::once(former.as_str()).chain(others).collect();
         loop {
             for address in addresses.iter().copied() {
                 match timeout(LOOK_WITHIN, group_page(address, &session.credentials)).await {
-                    Ok(Ok(page)) => self.take(page, address == former),
+                    Ok(Ok(page)) => self.view.take(address, members_of(page)),
                     Ok(Err(error)) => self.failed = Some(error),
                     Err(_) => {
                         let (address, waited) = (address.to_owned(), LOOK_WITHIN);
                         self.failed = Some(CallError::TimedOut { address, waited });
                     }
                 }
-                if self.is_moved() {
+                if self.view.is_moved() {
                     return;
                 }
             }
@@ -292,44 +287,17 @@ impl MoveView<'_> {
         }
     }
 
-    /// Takes a list, unless it is older than another one.
-    fn take(&mut self, page: GroupPage, is_of_former: bool) {
-        if is_of_former {
-            self.former_id = Some(page.here);
-        }
-        let seen = members_of(page);
-        let age = |members: &Members| (members.term, members.leader().is_some());
-        if self.newest.as_ref().is_none_or(|newest| age(&seen) >= age(newest)) {
-            self.newest = Some(seen);
-        }
-    }
-
-    fn is_moved(&self) -> bool {
-        let leader = self.newest.as_ref().and_then(Members::leader);
-        leader.is_some_and(|leader| match self.named {
-            Some(named) => leader.id == named,
-            None => !self.is_former(leader),
-        })
-    }
-
-    fn is_former(&self, member: &Member) -> bool {
-        self.former_id.map_or(member.address == self.former, |id| member.id == id)
-    }
-
     /// Returns the failure of a move after which no other member has begun to lead in time.
-    fn failure(&self) -> Failure {
-        let again = || match self.named {
+    fn failure(&self, named: Option<MemberId>) -> Failure {
+        let again = || match named {
             Some(named) => format!("sanderling group move-leader {named}"),
             None => "sanderling group move-leader".to_owned(),
         };
         let list = || "sanderling group ls".to_owned();
-        let leader = self.newest.as_ref().map(Members::leader);
-        let (seen, next) = match (leader, &self.failed) {
-            (Some(Some(leader)), _) if self.is_former(leader) => {
-                (format!("member {} leads as before", leader.id), again())
-            }
-            (Some(Some(leader)), _) => (format!("member {} leads", leader.id), again()),
-            (Some(None), _) => ("no member leads so far".to_owned(), list()),
+        let (seen, next) = match (self.view.leader(), &self.failed) {
+            (Some(SeenLeader::Former(id)), _) => (format!("member {id} leads as before"), again()),
+            (Some(SeenLeader::Other(id)), _) => (format!("member {id} leads"), again()),
+            (Some(SeenLeader::Missing), _) => ("no member leads so far".to_owned(), list()),
             (None, Some(error)) => (format!("no member shows which one leads: {error}"), list()),
             (None, None) => ("no member has shown yet which one leads".to_owned(), list()),
         };

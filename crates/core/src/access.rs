@@ -1,10 +1,12 @@
-//! Authorization: the claims of a token, and the right that each request needs.
+//! Authorization: the claims of a token, and the right that each request to the namenode and each
+//! operation of a datanode needs.
 //!
 //! No secret is kept here. Whether a token is genuine is the shell's to check; what it then
 //! allows is decided here, for the protocol and HTTP endpoints alike.
 
 mod jwt;
 mod lineage;
+mod operations;
 mod required_rights;
 #[cfg(test)]
 mod tests;
@@ -19,6 +21,7 @@ use thiserror::Error;
 pub use jwt::{Parts, TokenFault, join, parts, signed_text};
 pub(crate) use lineage::is_of_servers;
 pub use lineage::{Lineage, Revoked};
+pub use operations::FrameAccess;
 use required_rights::{RequiredRights, Right, need};
 
 /// Longest name of a token's owner, in bytes. An address of mail fits (254 bytes, RFC 5321). A

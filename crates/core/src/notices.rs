@@ -16,6 +16,7 @@
 //! is earlier than all that is shown here, and that no source here ever gave, was given by an
 //! operator: a source that shows its own notice no more does not take that one back.
 
+mod by_source;
 mod report;
 mod shown;
 mod source_poll;
@@ -28,6 +29,7 @@ use sanderling_protocol::{Instant, Millis, Policy};
 
 use crate::catalog::AFTER_ABSENCE_MAX;
 
+pub use by_source::NoticesBySource;
 pub use report::{NoticeReply, NoticeReport};
 pub use shown::{NoticeChange, ShownNotice, check_left, is_far};
 pub use source_poll::{NextLook, SourceHealth, SourcePoll, UNDONE_PAUSE};
@@ -66,7 +68,7 @@ const GIVEN_MAX: usize = 16;
 /// The notices of one incarnation of a datanode, by source.
 #[derive(Debug, Clone)]
 pub struct Notices {
-    shown: BTreeMap<String, SourceNotice>,
+    shown: BTreeMap<String, TrackedNotice>,
     recommended: BTreeMap<String, Recommended>,
     known: Option<KnownNotice>,
     /// The deadline by which the namenode drains the node instead, if it is later than the known
@@ -83,27 +85,27 @@ pub struct Notices {
     stated: u64,
 }
 
-/// The announced end of a datanode's machine. It is made once, where a source reports it, and
-/// carried unchanged until the request to the namenode is encoded.
+/// The announced end of a machine. It is made once, where a source reports it, and carried
+/// unchanged until what follows from it is sent or done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// The source that shows it: `aws`, `gcp`, `azure`, a file, `webhook`, `sigterm`.
+    /// The source that shows it: `aws`, `gcp`, `azure`, a file, `webhook`, `operator`, `sigterm`.
     pub source: String,
-    /// When the machine is taken, by the datanode's clock, which does not step. The wire has the
+    /// When the machine is taken, by a clock of the process that does not step. The wire has the
     /// time that is left instead, since machines' clocks differ.
     pub deadline: Instant,
     /// The source's words, for people.
     pub reason: String,
 }
 
-/// A notice that a source shows.
+/// A notice that a source shows, and what the namenode made of it.
 #[derive(Debug, Clone)]
-struct SourceNotice {
+struct TrackedNotice {
     notice: Notice,
     delivery: Delivery,
 }
 
-impl SourceNotice {
+impl TrackedNotice {
     const fn deadline(&self) -> Instant {
         self.notice.deadline
     }
@@ -173,7 +175,7 @@ impl Notices {
     /// Takes what a source shows. Returns whether it is new: another notice than before.
     pub fn show(&mut self, notice: &Notice) -> bool {
         let deadline = notice.deadline;
-        let is_same = |before: &SourceNotice| {
+        let is_same = |before: &TrackedNotice| {
             if before.delivery == Delivery::Withdrawing {
                 return false;
             }
@@ -202,7 +204,7 @@ impl Notices {
     }
 
     fn shown_as(&mut self, notice: Notice, delivery: Delivery) {
-        self.shown.insert(notice.source.clone(), SourceNotice { notice, delivery });
+        self.shown.insert(notice.source.clone(), TrackedNotice { notice, delivery });
     }
 
     /// Notes that a deadline comes from a source here.
@@ -271,8 +273,8 @@ impl Notices {
         let known = self.known.take().filter(|known| known.deadline > now);
         // What a source gave is sent again for as long as the source shows it.
         if let Some(known) = known.filter(|known| !self.is_given(known.deadline)) {
-            let shown =
-                SourceNotice { notice: from_namenode(known.deadline), delivery: Delivery::Pending };
+            let notice = from_namenode(known.deadline);
+            let shown = TrackedNotice { notice, delivery: Delivery::Pending };
             self.shown.entry(NAMENODE.to_owned()).or_insert(shown);
         }
         self.shown.retain(|_, shown| shown.deadline() > now && shown.is_open());
@@ -280,7 +282,7 @@ impl Notices {
             shown.delivery = Delivery::Pending;
         }
         let is_to_come =
-            |it: &SourceNotice| it.delivery == Delivery::Pending && it.deadline() > now;
+            |it: &TrackedNotice| it.delivery == Delivery::Pending && it.deadline() > now;
         debug_assert!(self.shown.values().all(is_to_come), "a new incarnation sends all of it");
         debug_assert!(self.known.is_none(), "the namenode has nothing of it");
         self.recommended.clear();
@@ -309,7 +311,7 @@ impl Notices {
         self.later = None;
         if policy == Policy::Active {
             let shown = self.shown.values().filter(|shown| shown.is_open());
-            self.given = shown.map(SourceNotice::deadline).collect();
+            self.given = shown.map(TrackedNotice::deadline).collect();
         }
         // The reply to a registration has no deadline: the node may drain for another notice.
         let Some(deadline) = deadline.filter(|_| policy != Policy::Active) else { return };
@@ -397,7 +399,7 @@ impl Notices {
     #[must_use]
     pub fn must_fence(&self, now: Instant) -> bool {
         let is_pending =
-            |shown: &SourceNotice| shown.delivery == Delivery::Pending && shown.deadline() > now;
+            |shown: &TrackedNotice| shown.delivery == Delivery::Pending && shown.deadline() > now;
         let is_lost = |known: &KnownNotice| known.deadline > now && !known.is_unfenced;
         self.shown.values().any(is_pending) || self.known.as_ref().is_some_and(is_lost)
     }

@@ -9,7 +9,7 @@
 //! `docs/mechanisms/replica.md` has the failures.
 //!
 //! Beside it are the machines of what a shell decides about its group: [`GroupPlanner`],
-//! [`OwnNotice`], [`OwnLife`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`],
+//! [`OwnNotice`], [`OwnLife`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`], [`MoveView`],
 //! [`RoundFlight`], [`SnapshotSends`] and [`WaitingReads`].
 
 mod clock;
@@ -26,12 +26,14 @@ mod lease;
 mod log;
 mod machine;
 mod message;
+mod move_view;
 mod notices;
 mod options;
 mod output;
 mod own_notice;
 mod planner;
 mod raft_types;
+mod read_permission;
 mod record;
 mod risk;
 mod snapshot_sends;
@@ -50,13 +52,13 @@ pub use identity::{BootRecord, FoundAtStart, StartAs, SyncMode, start_as};
 pub use leader_moves::{LEAD_WITHIN, LeaderMoveError, LeaderMoves};
 pub use machine::{APPENDS_MAX, ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError, MessageFault, ROUND_BYTES_MAX};
+pub use move_view::{MoveView, SeenLeader};
 pub use notices::{GroupPlan, GroupStep, MachineLife};
 pub use options::{ReplicaOptions, Restored};
-pub use output::{
-    MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole, SyncRequirement,
-};
+pub use output::{MemberProgress, Persist, ReplicaOutput, ReplicaRole, SyncRequirement};
 pub use own_notice::{OwnLife, OwnNotice, OwnNoticeReport};
 pub use planner::{GroupPlanner, NOTICE_EVERY, PlannerOptions};
+pub use read_permission::{HUNG_AFTER, LeadState, LeaseView, ReadPermission, TAKES_OVER_WITHIN};
 pub use record::{MemberRecord, PersistStep, is_log_stale};
 pub use risk::{GroupEvents, GroupRisk, RISK_LASTS};
 pub use snapshot_sends::SnapshotSends;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::access::{Claims, Rights, TokenRole};
+use sanderling_core::access::{Claims, FrameAccess, TokenRole};
 use sanderling_core::datanode::{BlockAccess, OwnBlocks};
 use sanderling_core::group_generation::GroupGeneration;
-use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body, encode_body};
-use sanderling_protocol::limits::{BLOCK_BYTES_MAX, RANGES_MAX};
+use sanderling_protocol::frame::{RangeReply, decode_body, encode_body};
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{BlockCount, Hello, HelloReply, Role};
 use sanderling_protocol::{
     BlockId, Header, Millis, Op, OrderReply, Path, Refusal, Reply, Request, version,
@@ -324,26 +324,9 @@ impl AdmittedCaller {
     /// counts.
     fn check(&self, header: &Header, body: &[u8]) -> Result<Allowed, Refusal> {
         let claims = self.pass.claims()?;
-        match header.op {
-            Op::Read | Op::ReadMany => need(claims, Rights::READ, "read")?,
-            Op::Write => may_write(claims)?,
-            Op::Store if !claims.may_store() => {
-                return Err(claims.forbidden("may not store blocks of others"));
-            }
-            Op::Order if !claims.may_order() => {
-                return Err(claims.forbidden("may not give orders to datanodes"));
-            }
-            Op::LocalEndpoint => may_map_memory(claims)?,
-            _ => {}
-        }
-        if claims.is_everywhere() {
-            return Ok(Allowed::All);
-        }
-        let (mut blocks, access) = match header.op {
-            Op::Read => (vec![header.block], BlockAccess::Read),
-            Op::Write => (vec![header.block], BlockAccess::write(header.offset, header.body_bytes)),
-            Op::ReadMany => (ranges(body)?, BlockAccess::Read),
-            _ => return Ok(Allowed::All),
+        let (mut blocks, access) = match claims.check_frame(header, body)? {
+            FrameAccess::Any => return Ok(Allowed::All),
+            FrameAccess::Own { blocks, access } => (blocks, access),
         };
         self.own.lock().retain_unknown(access, &mut blocks);
         if blocks.is_empty() {
@@ -355,32 +338,12 @@ impl AdmittedCaller {
     }
 }
 
-/// Returns the blocks of a vectored read.
-fn ranges(body: &[u8]) -> Result<Vec<BlockId>, Refusal> {
-    let ranges = RangeRequest::decode_all(body)?;
-    if ranges.len() > RANGES_MAX {
-        let (value, limit) = (ranges.len() as u64, RANGES_MAX as u64);
-        return Err(Refusal::TooLarge { what: "number of ranges".to_owned(), value, limit });
-    }
-    Ok(ranges.into_iter().map(|range| range.block).collect())
-}
-
-fn need(claims: &Claims, right: Rights, word: &str) -> Result<(), Refusal> {
-    if claims.allows(right) {
-        return Ok(());
-    }
-    Err(claims.forbidden(&format!("has no right to {word}")))
-}
-
 /// Refuses bytes from a caller that has no right to write.
 pub(crate) fn may_write(claims: &Claims) -> Result<(), Refusal> {
-    need(claims, Rights::WRITE, "write")
+    claims.check_write()
 }
 
 /// Refuses the node's memory to a caller that may not read everything in it.
 pub(crate) fn may_map_memory(claims: &Claims) -> Result<(), Refusal> {
-    if claims.is_everywhere() && claims.allows(Rights::READ) {
-        return Ok(());
-    }
-    Err(claims.forbidden("may not map the memory of this node: its bytes go over TCP"))
+    claims.check_memory()
 }

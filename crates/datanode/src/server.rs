@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
+use sanderling_core::datanode::repeat::{GIVE_AGAIN_AFTER, ends_drain};
 use sanderling_core::notices::{Notice, SIGTERM};
 use sanderling_protocol::message::Role;
-use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
+use sanderling_protocol::{ClusterId, NodeId, Policy};
 use sanderling_transport::{
     Buffers, CallError, ConnectionOptions, HttpOptions, KnownGeneration, ListenError, Memory, Pool,
     PoolOptions, Security, ServeOptions, available_bytes, listen, listen_there_or_free, serve,
@@ -35,8 +36,7 @@ use crate::error::{DatanodeFailure, DatanodeStartError, DrainEnd};
 use crate::http::router;
 use crate::join::{Addresses, MembershipChange};
 use crate::local::{Local, serve_listener};
-use crate::membership::ATTEMPT_EVERY;
-use crate::namenode::NamenodePools;
+use crate::namenode::{NamenodePools, failure};
 use crate::node::Node;
 use crate::object::ObjectTier;
 use crate::object::collect::Collector;
@@ -237,19 +237,16 @@ impl DatanodeServer {
 
     /// Gives the namenode the notice; returns whether it took it.
     async fn notice(&self, notice: &Notice) -> bool {
+        let registration = self.node.membership.registration();
         loop {
-            match self.node.membership.give_notice(notice).await {
-                Ok(_) => return true,
-                Err(CallError::Refused(refusal)) if !may_pass(&refusal) => {
-                    tracing::warn!(node = %self.node(), %refusal, "the notice was refused");
-                    return false;
-                }
-                Err(error) => {
-                    let node = self.node();
-                    tracing::warn!(%node, %error, "the namenode did not receive the notice");
-                    sleep(ATTEMPT_EVERY.into()).await;
-                }
+            let Err(error) = self.node.membership.give_notice(notice).await else { return true };
+            let (node, policy) = (self.node(), registration.borrow().policy);
+            if ends_drain(policy, &failure(&error)) {
+                tracing::warn!(%node, %error, "the notice was refused");
+                return false;
             }
+            tracing::warn!(%node, %error, "the namenode did not receive the notice");
+            sleep(GIVE_AGAIN_AFTER.into()).await;
         }
     }
 
@@ -366,19 +363,6 @@ async fn serve_incarnation(
         MembershipChange::Stopped(error) => Err(stopped(error)),
         MembershipChange::Joined | MembershipChange::BeginsAgain => Ok(()),
     }
-}
-
-/// Returns whether a refusal of a notice is about the namenode and not about the notice. One that
-/// does not know the node has lost the end of its log: the node registers again, under another
-/// number.
-const fn may_pass(refusal: &Refusal) -> bool {
-    matches!(
-        refusal,
-        Refusal::RetryAfter { .. }
-            | Refusal::JournalFull { .. }
-            | Refusal::Undecided { .. }
-            | Refusal::UnknownNode { .. }
-    )
 }
 
 async fn fault(arena: Arc<Arena>, stop: CancellationToken) {

@@ -1,11 +1,11 @@
 //! Fences, pushes, drops and drains over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Caller, Served, bytes, refusal, until, until_answer, write_header};
 use bytes::Bytes;
-use sanderling_datanode::{DatanodeServer, DrainEnd};
+use sanderling_datanode::{DatanodeOptions, DatanodeServer, DrainEnd};
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{
     BlockId, Epoch, Header, NodeId, Op, Order, OrderReply, Policy, Refusal, Tier,
@@ -328,6 +328,36 @@ async fn node_that_leaves_stays_fenced_while_the_namenode_has_not_heard() {
     until("the notice", || !namenode.state.lock().notices.is_empty()).await;
     namenode.set_policy(server.node(), Policy::Drained);
     assert_eq!(drain.await.unwrap(), DrainEnd::Drained);
+}
+
+/// A group has no leader for longer than a call takes, or a namenode has lost the end of its log
+/// and has the node under another number soon. The process has time left, and would end at once.
+#[tokio::test]
+async fn drain_goes_on_after_a_refusal_that_may_pass() {
+    let call_time_max = Duration::from_millis(300);
+    let refusals: [fn(NodeId) -> Refusal; 2] =
+        [|_| Refusal::NotLeader { leader: None }, |node| Refusal::NodeGone { node }];
+    for refusal in refusals {
+        let served = Served::start().await;
+        let options = DatanodeOptions { call_time_max, ..served.options() };
+        let server = std::sync::Arc::new(DatanodeServer::start(options).await.unwrap());
+        let (node, namenode) = (server.node(), std::sync::Arc::clone(&served.namenode));
+        namenode.state.lock().notice_refusal = Some(refusal(node));
+        let leaving = std::sync::Arc::clone(&server);
+        let drain =
+            tokio::spawn(async move { leaving.drain(Duration::from_secs(90), "the cloud").await });
+        let began = Instant::now();
+        // Later than the first call that gives the notice has failed.
+        until("notices that are refused", || {
+            let refused = namenode.state.lock().notices_refused;
+            refused > 2 && began.elapsed() > 2 * call_time_max
+        })
+        .await;
+        namenode.state.lock().notice_refusal = None;
+        until("the notice", || !namenode.state.lock().notices.is_empty()).await;
+        namenode.set_policy(node, Policy::Drained);
+        assert_eq!(drain.await.unwrap(), DrainEnd::Drained, "{:?}", refusal(node));
+    }
 }
 
 /// A leader that was stopped may have decided without what its successor has changed since.

@@ -54,5 +54,5 @@ pub use group::wire::{GroupPage, MemberPage};
 pub use group::{GroupOrder, ServingState};
 pub use journal::{AppendError, AppendRefusal, JournalFailure, RecordTooLong};
 pub use options::{GroupOptions, NamenodeOptions, Sync};
-pub use sanderling_core::replica::MachineLife;
+pub use sanderling_core::replica::{MachineLife, MoveView, SeenLeader};
 pub use server::NamenodeServer;

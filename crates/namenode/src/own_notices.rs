@@ -1,12 +1,13 @@
 //! Notices that this namenode's own machine will be taken, from clouds, HTTP and operators. The
 //! member of the group reports them to its leader, which decides what follows.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sanderling_core::datanode::SourceReading;
-use sanderling_core::notices::{NOTICE_MAX, NoticeChange, SourceHealth, check_left};
+use sanderling_core::notices::{
+    NOTICE_MAX, Notice, NoticeChange, NoticesBySource, SourceHealth, check_left,
+};
 use sanderling_notices::{NoticeOptions, SourceLook, SourcePoller};
 use sanderling_protocol::{Instant, Millis, Refusal};
 use tokio::time::Instant as Moment;
@@ -22,10 +23,10 @@ pub(crate) const POSTED: &str = "webhook";
 /// The name of an operator's order among the sources.
 pub(crate) const OPERATOR: &str = "operator";
 
-/// What each source shows, by the clock of elections.
+/// What each source shows, by the clock of elections. [`NoticesBySource`] decides what counts.
 #[derive(Debug)]
 pub(crate) struct OwnNotices {
-    shown: Mutex<BTreeMap<String, Instant>>,
+    shown: Mutex<NoticesBySource>,
     work: Arc<WorkQueue>,
     /// Time left after a notice that has no deadline.
     left_default: Millis,
@@ -33,43 +34,40 @@ pub(crate) struct OwnNotices {
 
 impl OwnNotices {
     pub(crate) fn new(work: Arc<WorkQueue>, left_default: Millis) -> Arc<Self> {
-        Arc::new(Self { shown: Mutex::new(BTreeMap::new()), work, left_default })
+        Arc::new(Self { shown: Mutex::default(), work, left_default })
     }
 
-    /// Takes a notice that is posted or ordered: the earliest of all sources counts. A second one
-    /// of a source can only bring its deadline nearer, until [`Self::withdraw`] takes it back.
+    /// Takes a notice that is posted or ordered ([`NoticesBySource::give`]).
     ///
     /// # Errors
     /// Those of [`check_left`].
     pub(crate) fn give(&self, source: &str, left: Millis, reason: &str) -> Result<(), Refusal> {
-        self.note((source, reason), left, Ord::min)
+        self.note((source, reason), left, NoticesBySource::give)
     }
 
-    /// Takes the notice that a polled source shows, in place of the one that it showed before.
+    /// Takes the notice that a polled source shows ([`NoticesBySource::show`]).
     ///
     /// # Errors
     /// Those of [`check_left`].
     fn show(&self, source: &str, left: Millis, reason: &str) -> Result<(), Refusal> {
-        self.note((source, reason), left, |_, shown| shown)
+        self.note((source, reason), left, NoticesBySource::show)
     }
 
-    /// Notes a notice of a source. `of_two` selects from the source's deadline before and the new
-    /// one.
+    /// Notes a notice of a source, as `take` does.
     fn note(
         &self,
         (source, reason): (&str, &str),
         left: Millis,
-        of_two: fn(Instant, Instant) -> Instant,
+        take: fn(&mut NoticesBySource, Notice) -> bool,
     ) -> Result<(), Refusal> {
         check_left(left)?;
-        let new = boot_time() + left;
+        let (deadline, words) = (boot_time() + left, reason.to_owned());
+        let notice = Notice { source: source.to_owned(), deadline, reason: words };
         let mut shown = self.shown.lock();
-        let before = shown.get(source).copied();
-        let deadline = before.map_or(new, |before| of_two(before, new));
-        shown.insert(source.to_owned(), deadline);
+        let is_first = take(&mut shown, notice);
         self.report(&shown);
         drop(shown);
-        if before.is_none() {
+        if is_first {
             let left_millis = left.0;
             warn!(source, reason, left_millis, "this namenode's machine will be taken");
         }
@@ -79,7 +77,7 @@ impl OwnNotices {
     /// Notes that a source shows no notice any more.
     pub(crate) fn withdraw(&self, source: &str) {
         let mut shown = self.shown.lock();
-        let is_shown = shown.remove(source).is_some();
+        let is_shown = shown.withdraw(source);
         if is_shown {
             self.report(&shown);
         }
@@ -96,14 +94,14 @@ impl OwnNotices {
 
     /// Returns the earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        earliest(&self.shown.lock())
+        self.shown.lock().earliest()
     }
 
     /// Reports the earliest deadline of what the sources show. The caller has them locked: of two
     /// sources that change at once, the report that is made last contains both changes.
-    fn report(&self, shown: &BTreeMap<String, Instant>) {
+    fn report(&self, shown: &NoticesBySource) {
         // A namenode that stops takes nothing.
-        let _ = self.work.push_group(GroupInput::OwnNotice(earliest(shown)));
+        let _ = self.work.push_group(GroupInput::OwnNotice(shown.earliest()));
     }
 
     /// Takes what a source shows, for ever.
@@ -123,10 +121,6 @@ impl OwnNotices {
             }
         }
     }
-}
-
-fn earliest(shown: &BTreeMap<String, Instant>) -> Option<Instant> {
-    shown.values().min().copied()
 }
 
 /// Polls a source until `stop` is cancelled.

@@ -1,6 +1,5 @@
 //! Notices that this machine will be taken, for a task.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -8,10 +7,15 @@ use clap::Args;
 use sanderling_command::failure::Failure;
 use sanderling_command::output::Output;
 use sanderling_command::units::{self, Span};
-use sanderling_core::notices::{NOTICE_MAX, NoticeChange, SourceHealth};
+use sanderling_core::checkpoint::RunnerNotice;
+use sanderling_core::datanode::SourceReading;
+use sanderling_core::notices::{NOTICE_MAX, Notice, NoticeChange, NoticesBySource, SourceHealth};
 use sanderling_notices::{NoticeOptions, NoticeSource, SourceLook, SourcePoller};
+use sanderling_protocol::{Instant as SteadyInstant, Millis};
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::lock::steady_now;
 
 /// What happens when this machine will be taken.
 #[derive(Debug, Clone, Args)]
@@ -30,32 +34,40 @@ pub(crate) struct OnNoticeArgs {
     pub(crate) notice_deadline: Span,
 }
 
-/// A notice, by this process's clock.
+/// A notice, by [`steady_now`].
 #[derive(Debug, Clone)]
 pub(crate) struct MachineNotice {
-    source: String,
+    notice: Notice,
     /// Whether it is a signal, after which the task ends.
-    pub(crate) is_sigterm: bool,
-    deadline: Instant,
+    is_sigterm: bool,
 }
 
 impl MachineNotice {
     /// Returns the notice of a signal.
     pub(crate) fn of_sigterm(left: Duration) -> Self {
-        let (source, deadline) = ("SIGTERM".to_owned(), Instant::now() + left);
-        Self { source, is_sigterm: true, deadline }
+        let (source, deadline) = ("SIGTERM".to_owned(), steady_now() + Millis::from(left));
+        let notice = Notice { source, deadline, reason: "the process has to end".to_owned() };
+        Self { notice, is_sigterm: true }
     }
 
-    /// Returns the time that is left.
-    pub(crate) fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
+    /// Returns what a source shows.
+    const fn of_source(notice: Notice) -> Self {
+        Self { notice, is_sigterm: false }
+    }
+
+    /// Returns what the machine of the task takes.
+    pub(crate) const fn for_runner(&self) -> RunnerNotice {
+        RunnerNotice { deadline: self.notice.deadline, is_sigterm: self.is_sigterm }
     }
 }
 
 impl fmt::Display for MachineNotice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let left = units::millis(self.left().into());
-        write!(formatter, "notice from {}: {left} left", self.source)
+        let left = units::millis(steady_now().until(self.notice.deadline));
+        let source = self.notice.source.as_str();
+        // Of a file without its path.
+        let (kind, _) = source.split_once(':').unwrap_or((source, ""));
+        write!(formatter, "notice from {kind}: {left} left")
     }
 }
 
@@ -63,7 +75,7 @@ impl fmt::Display for MachineNotice {
 /// itself: one that begins late gets those that are shown then, and one that is slow delays none.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineNotices {
-    shown: watch::Receiver<ShownNotices>,
+    shown: watch::Receiver<NoticesBySource>,
     /// The number of the last one that was taken here.
     taken: u64,
 }
@@ -71,7 +83,7 @@ pub(crate) struct MachineNotices {
 impl Default for MachineNotices {
     /// No source shows any.
     fn default() -> Self {
-        Self { shown: watch::channel(ShownNotices::default()).1, taken: 0 }
+        Self { shown: watch::channel(NoticesBySource::default()).1, taken: 0 }
     }
 }
 
@@ -82,35 +94,7 @@ impl MachineNotices {
         let shown = self.shown.wait_for(|shown| shown.after(taken).is_some()).await.ok()?;
         let (number, notice) = shown.after(taken)?;
         self.taken = number;
-        Some(notice.clone())
-    }
-}
-
-/// What all sources show.
-#[derive(Debug, Clone, Default)]
-struct ShownNotices {
-    /// How many notices were given, withdrawn or not: the number of the last one.
-    given: u64,
-    /// The notices that are shown, with their numbers and sources.
-    shown: BTreeMap<u64, (usize, MachineNotice)>,
-}
-
-impl ShownNotices {
-    /// Takes a notice of a source, which takes the place of the one before.
-    fn give(&mut self, source: usize, notice: MachineNotice) {
-        self.withdraw(source);
-        self.given += 1;
-        self.shown.insert(self.given, (source, notice));
-    }
-
-    fn withdraw(&mut self, source: usize) {
-        self.shown.retain(|_, (of, _)| *of != source);
-    }
-
-    /// Returns the first notice after the one of a number, with its own.
-    fn after(&self, number: u64) -> Option<(u64, &MachineNotice)> {
-        let (number, (_, notice)) = self.shown.range(number + 1..).next()?;
-        Some((*number, notice))
+        Some(MachineNotice::of_source(notice.clone()))
     }
 }
 
@@ -120,18 +104,17 @@ impl OnNoticeArgs {
     /// # Errors
     /// The address of a source is none.
     pub(crate) fn watch(&self, output: Output) -> Result<MachineNotices, Failure> {
-        let (sender, shown) = watch::channel(ShownNotices::default());
-        for (number, source) in NoticeSource::distinct(&self.notice_source).enumerate() {
+        let (sender, shown) = watch::channel(NoticesBySource::default());
+        for source in NoticeSource::distinct(&self.notice_source) {
             let options = NoticeOptions {
                 url: self.notice_url.clone(),
                 deadline: self.notice_deadline.0,
                 ..NoticeOptions::new(source.clone())
             };
-            let since = Instant::now();
-            let poller = SourcePoller::open(&options, since)
+            let poller = SourcePoller::open(&options, Instant::now())
                 .map_err(|error| Failure::usage(format_args!("--notice-url: {error}")))?;
-            let (name, shown) = (source.to_string(), sender.clone());
-            let polled = PolledSource { number, name, since, shown, output };
+            let (label, name) = (source.to_string(), source.name());
+            let polled = PolledSource { label, name, shown: sender.clone(), output };
             tokio::spawn(async move {
                 tokio::select! {
                     () = polled.shown.closed() => {}
@@ -145,11 +128,11 @@ impl OnNoticeArgs {
 
 /// A source that is polled.
 struct PolledSource {
-    number: usize,
+    /// What is printed of it: of a file without its path.
+    label: String,
+    /// The source of its notices.
     name: String,
-    /// Zero of the clock of its deadlines.
-    since: Instant,
-    shown: watch::Sender<ShownNotices>,
+    shown: watch::Sender<NoticesBySource>,
     output: Output,
 }
 
@@ -158,18 +141,22 @@ impl PolledSource {
     async fn follow(&self, mut poller: SourcePoller) {
         loop {
             let look = poller.look().await;
-            note(&self.name, &look, self.output);
-            match look.change {
-                NoticeChange::Given(deadline) => {
-                    let deadline = self.since + Duration::from_micros(deadline.0);
-                    let source = self.name.clone();
-                    let notice = MachineNotice { source, is_sigterm: false, deadline };
-                    self.shown.send_modify(|shown| shown.give(self.number, notice));
+            note(&self.label, &look, self.output);
+            match (look.change, look.seen) {
+                (NoticeChange::Given(deadline), Ok(SourceReading { notice: Some(notice), .. })) => {
+                    let left_micros = deadline.0.saturating_sub(look.at.0);
+                    let deadline = SteadyInstant(steady_now().0.saturating_add(left_micros));
+                    let notice = Notice { deadline, ..notice };
+                    self.shown.send_modify(|shown| {
+                        shown.show(notice);
+                    });
                 }
-                NoticeChange::Withdrawn => {
-                    self.shown.send_modify(|shown| shown.withdraw(self.number));
+                (NoticeChange::Withdrawn, _) => {
+                    self.shown.send_modify(|shown| {
+                        shown.withdraw(&self.name);
+                    });
                 }
-                NoticeChange::Unchanged | NoticeChange::Far => {}
+                _ => {}
             }
         }
     }
@@ -198,29 +185,34 @@ mod tests {
 
     use super::*;
 
-    fn notice(source: &str) -> MachineNotice {
-        let (source, deadline) = (source.to_owned(), Instant::now() + Duration::from_secs(30));
-        MachineNotice { source, is_sigterm: false, deadline }
+    fn show(sender: &watch::Sender<NoticesBySource>, source: &str, reason: &str) {
+        let deadline = steady_now() + Millis(30_000);
+        let notice = Notice { source: source.to_owned(), deadline, reason: reason.to_owned() };
+        sender.send_modify(|shown| {
+            shown.show(notice);
+        });
     }
 
-    /// Returns the sources of the notices that a receiver can take now.
+    /// Returns the reasons of the notices that a receiver can take now.
     fn taken(notices: &mut MachineNotices) -> Vec<String> {
         let next = || notices.recv().now_or_never().flatten();
-        std::iter::from_fn(next).map(|notice| notice.source).collect()
+        std::iter::from_fn(next).map(|taken| taken.notice.reason).collect()
     }
 
     #[test]
     fn each_receiver_takes_what_is_shown_once_and_a_late_one_what_is_shown_then() {
-        let (sender, shown) = watch::channel(ShownNotices::default());
+        let (sender, shown) = watch::channel(NoticesBySource::default());
         let first = MachineNotices { shown, taken: 0 };
         let (mut fast, mut slow) = (first.clone(), first.clone());
         assert!(taken(&mut fast).is_empty());
-        sender.send_modify(|shown| shown.give(0, notice("a")));
-        sender.send_modify(|shown| shown.give(1, notice("b")));
+        show(&sender, "aws", "a");
+        show(&sender, "file:b", "b");
         assert_eq!(taken(&mut fast), ["a", "b"]);
         assert!(taken(&mut fast).is_empty(), "each once");
-        sender.send_modify(|shown| shown.withdraw(0));
-        sender.send_modify(|shown| shown.give(1, notice("c")));
+        sender.send_modify(|shown| {
+            shown.withdraw("aws");
+        });
+        show(&sender, "file:b", "c");
         assert_eq!(taken(&mut fast), ["c"]);
         let mut late = first.clone();
         assert_eq!(taken(&mut late), ["c"], "the others are not shown any more");
@@ -232,12 +224,12 @@ mod tests {
 
     #[tokio::test]
     async fn sources_are_polled_until_the_last_receiver_is_gone() {
-        let (sender, shown) = watch::channel(ShownNotices::default());
+        let (sender, shown) = watch::channel(NoticesBySource::default());
         let first = MachineNotices { shown, taken: 0 };
         let mut other = first.clone();
         drop(first);
         assert!(sender.closed().now_or_never().is_none(), "one is left");
-        sender.send_modify(|shown| shown.give(0, notice("a")));
+        show(&sender, "aws", "a");
         assert_eq!(taken(&mut other), ["a"]);
         drop(other);
         sender.closed().await;

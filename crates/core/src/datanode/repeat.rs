@@ -1,12 +1,20 @@
-//! The request that repeats a notice or recommendation to the namenode, and what its answer means.
+//! The request that repeats a notice or recommendation to the namenode, and what its answer means:
+//! which refusals are final, for the memory of notices and for a process that has to end.
 //!
 //! [`crate::notices`] decides what is repeated and when.
 
 use sanderling_protocol::message::{Repeat, SourceNotice};
-use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusal, Request};
+use sanderling_protocol::{
+    Instant, Millis, NodeId, NodeInfo, NodeSelector, Nonce, Policy, Refusal, Request,
+};
 
 use super::CallFailure;
 use crate::notices::{NoticeReply, NoticeReport};
+
+/// Pause before a process that has to end gives its notice again. A quarter of
+/// [`crate::notices::REPEAT_EVERY`], by which a node reminds its namenode of any notice: of this
+/// process nothing leaves until the namenode has the notice, and SIGTERM leaves 30 s or less.
+pub const GIVE_AGAIN_AFTER: Millis = Millis(250);
 
 /// Returns the request that sends `report` at `now`.
 ///
@@ -72,10 +80,26 @@ pub const fn is_final(refusal: &Refusal) -> bool {
     )
 }
 
+/// Returns whether a process that has to end drains no longer, after a call that gave its notice
+/// has failed: the namenode refused the notice for good, or has declared the node dead, so that
+/// nothing is left to drain. `policy` is the node's own, as of the last answer.
+///
+/// A refusal is final ([`is_final`]) for the same request. A namenode that does not have the node
+/// may have lost the end of its log. The process registers again then, under another number, with
+/// its blocks, and its next attempt is another request.
+#[must_use]
+pub const fn ends_drain(policy: Policy, failure: &CallFailure) -> bool {
+    match failure {
+        CallFailure::Refused(Refusal::UnknownNode { .. } | Refusal::NodeGone { .. }) => {
+            matches!(policy, Policy::Gone)
+        }
+        CallFailure::Refused(refusal) => is_final(refusal),
+        CallFailure::Busy | CallFailure::Broken => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::Millis;
-
     use super::*;
 
     const NOW: Instant = Instant(10_000_000);
@@ -123,5 +147,38 @@ mod tests {
         assert_eq!(refused(Refusal::RetryAfter { after: Millis(1), why }), NoticeReply::Unanswered);
         assert_eq!(refused(Refusal::NodeGone { node: NodeId(7) }), NoticeReply::Unanswered);
         assert_eq!(reply(NOW, Err(&CallFailure::Busy)), NoticeReply::Unanswered);
+    }
+
+    #[test]
+    fn drain_goes_on_after_a_refusal_that_is_not_of_the_notice() {
+        let ends = |policy, refusal| ends_drain(policy, &CallFailure::Refused(refusal));
+        let why = String::new;
+        for refusal in [
+            Refusal::NotLeader { leader: None },
+            Refusal::RetryAfter { after: Millis(1), why: why() },
+            Refusal::JournalFull { why: why() },
+            Refusal::Undecided { why: why() },
+            Refusal::Unauthenticated { why: why() },
+        ] {
+            assert!(!ends(Policy::Active, refusal.clone()), "{refusal:?}");
+            assert!(!is_final(&refusal), "{refusal:?}");
+        }
+        assert!(!ends_drain(Policy::Active, &CallFailure::Busy));
+        assert!(!ends_drain(Policy::Gone, &CallFailure::Broken));
+        let limit = Refusal::TooLarge { what: why(), value: 2, limit: 1 };
+        assert!(ends(Policy::Active, limit));
+        assert!(ends(Policy::Active, Refusal::WrongState { node: NodeId(7), why: why() }));
+    }
+
+    #[test]
+    fn drain_of_a_node_that_the_namenode_does_not_have_ends_only_if_the_node_is_dead() {
+        let missing =
+            [Refusal::UnknownNode { node: "7".to_owned() }, Refusal::NodeGone { node: NodeId(7) }];
+        for refusal in missing {
+            let failure = CallFailure::Refused(refusal);
+            assert!(!ends_drain(Policy::Active, &failure), "it registers again: {failure:?}");
+            assert!(!ends_drain(Policy::Draining, &failure), "it registers again: {failure:?}");
+            assert!(ends_drain(Policy::Gone, &failure), "{failure:?}");
+        }
     }
 }

@@ -18,8 +18,9 @@ use super::lease::{Promise, Rounds};
 use super::log::Log;
 use super::message::{APPEND_BYTES_MAX, Body, Envelope, ROUND_BYTES_MAX};
 use super::options::{ReplicaOptions, Restored};
-use super::output::{MemberProgress, ReadPermission, ReplicaOutput, ReplicaRole};
+use super::output::{MemberProgress, ReplicaOutput, ReplicaRole};
 use super::raft_types;
+use super::read_permission::{LeadState, LeaseView, ReadPermission};
 
 mod process;
 
@@ -499,13 +500,13 @@ impl Replica {
     /// Returns whether reads may be answered from what is applied, at this moment.
     #[must_use]
     pub fn may_read(&self, now: Instant) -> ReadPermission {
-        if self.role() != ReplicaRole::Leader {
-            return ReadPermission::NotLeader { leader: self.leader() };
-        }
-        if self.is_serving() && self.lease_until().is_some_and(|until| now < until) {
-            return ReadPermission::Yes;
-        }
-        ReadPermission::NeedsQuorum
+        let lead = match self.role() {
+            ReplicaRole::Leader if self.is_serving() => LeadState::Serves,
+            ReplicaRole::Leader => LeadState::Elected,
+            ReplicaRole::Candidate | ReplicaRole::Follower => LeadState::Follows,
+        };
+        let lease_until = self.lease_until().unwrap_or(Instant(0));
+        ReadPermission::of(&LeaseView { lead, lease_until, seen_at: now }, now)
     }
 
     /// Returns until when [`Replica::may_read`] answers yes if nothing else happens; `None`

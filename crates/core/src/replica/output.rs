@@ -80,20 +80,6 @@ pub enum ReplicaOutput {
     Removed,
 }
 
-/// The permission of a member to answer reads from what it has applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadPermission {
-    /// Yes, at this moment.
-    Yes,
-    /// Only after a majority has confirmed: [`super::Replica::confirm_reads`].
-    NeedsQuorum,
-    /// It does not lead.
-    NotLeader {
-        /// The member that leads, as far as it is known.
-        leader: Option<MemberId>,
-    },
-}
-
 /// The progress of a member, as its leader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberProgress {

@@ -167,6 +167,9 @@ impl TestGroup {
 #[test]
 fn one_member_leads_at_once_and_agrees_with_itself() {
     let mut test = TestGroup::new(1);
+    let member = &test.members[&MemberId(1)];
+    // Its first entry is not written.
+    assert_eq!(member.may_read(test.now), ReadPermission::TakesOver);
     test.settle();
     let place = test.propose(b"one");
     assert_eq!(test.rounds(1), [(place, Bytes::from_static(b"one"))]);
@@ -187,9 +190,10 @@ fn three_members_elect_a_leader_and_agree() {
     for (id, member) in &test.members {
         let expected = match *id == leader {
             true => ReadPermission::Yes,
-            false => ReadPermission::NotLeader { leader: Some(leader) },
+            false => ReadPermission::NotLeader,
         };
         assert_eq!(member.may_read(now), expected);
+        assert_eq!(member.leader(), Some(leader));
     }
 }
 

@@ -83,6 +83,9 @@ pub struct State {
     pub to_take: BTreeSet<ObjectId>,
     /// The stores that datanodes have reported.
     pub stores: BTreeMap<NodeId, Vec<String>>,
+    /// How notices are refused, if they are, and how often they were.
+    pub notice_refusal: Option<Refusal>,
+    pub notices_refused: u64,
 }
 
 impl Namenode {
@@ -136,6 +139,10 @@ impl Namenode {
             }
             Request::SourceNotice(_) if state.is_deaf => {
                 Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
+            }
+            Request::SourceNotice(_) if let Some(refusal) = state.notice_refusal.clone() => {
+                state.notices_refused += 1;
+                Err(refusal)
             }
             Request::SourceNotice(stated) if !stated.is_withdrawn => {
                 let id = stated.node;

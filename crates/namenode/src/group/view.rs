@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
-use sanderling_core::group_view::SLOW_AFTER;
-use sanderling_core::replica::{GroupGeneration, GroupRisk, MachineLife};
+use sanderling_core::replica::{
+    self, GroupGeneration, GroupRisk, LeadState, LeaseView, MachineLife, ReadPermission,
+    TAKES_OVER_WITHIN,
+};
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Instant, MemberId, Millis, Refusal};
 use sanderling_transport::KnownGeneration;
@@ -17,17 +19,8 @@ use tokio::time::timeout;
 use super::clock::boot_time;
 use super::wire::{GroupPage, MemberPage};
 
-/// How long frames wait at a member that was elected and does not answer yet. Its first entry takes
-/// one round with the quorum, milliseconds. Less than the 250 ms after which callers look for
-/// another leader ([`SLOW_AFTER`]).
-const TAKES_OVER_WITHIN: Duration = Duration::from_millis(200);
-
-const _: () = assert!(TAKES_OVER_WITHIN.as_millis() < SLOW_AFTER.0 as u128);
-
-/// How long the writer of a leader without a lease looks at nothing before it counts as hung: its
-/// disk does not answer, most likely. Five times as long as the others wait for its messages before
-/// they elect another one (400 ms).
-pub(crate) const HUNG_AFTER: Duration = Duration::from_secs(2);
+/// How long the writer of a leader without a lease looks at nothing before it counts as hung.
+pub(crate) const HUNG_AFTER: Duration = Duration::from_millis(replica::HUNG_AFTER.0);
 
 /// How long a caller waits before it calls a member again that no leader has reached for a while.
 /// A new leader is there within twice the shortest time of an election (400 ms), as a rule.
@@ -62,6 +55,16 @@ impl ServingState {
     #[must_use]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Alone | Self::Leader)
+    }
+
+    /// Returns how far it leads its group; `None` without one.
+    const fn lead(self) -> Option<LeadState> {
+        match self {
+            Self::Alone => None,
+            Self::Follower => Some(LeadState::Follows),
+            Self::Elected => Some(LeadState::Elected),
+            Self::Leader => Some(LeadState::Serves),
+        }
     }
 
     /// Returns its word on pages. Its key there is `standing`: the HTTP interface is public.
@@ -189,8 +192,24 @@ impl MemberState {
 
     /// Returns whether a leader has no lease, and its writer has looked at nothing for long.
     fn hangs(&self) -> bool {
+        let now = boot_time();
+        self.lease_view(LeadState::Serves).hangs(now)
+    }
+
+    /// Returns what the writer has shown of a member that leads so far.
+    fn lease_view(&self, lead: LeadState) -> LeaseView {
+        let lease_until = Instant(self.lease_until.load(Ordering::Acquire));
         let seen_at = Instant(self.seen_at.load(Ordering::Acquire));
-        !self.has_lease() && boot_time() > seen_at + Millis::from(HUNG_AFTER)
+        LeaseView { lead, lease_until, seen_at }
+    }
+
+    /// Returns whether the member may answer reads now, by the rule of `core`. One that is alone
+    /// always may.
+    fn permission(&self) -> ReadPermission {
+        let Some(lead) = self.shown().lead() else { return ReadPermission::Yes };
+        // Before the lease is read, which the writer may give up at any moment.
+        let now = boot_time();
+        ReadPermission::of(&self.lease_view(lead), now)
     }
 
     /// Notes that the writer looks at what has come.
@@ -214,7 +233,7 @@ impl MemberState {
         let mut changes = self.changes();
         let is_over = |_: &ServingState| self.serving_state() != ServingState::Elected;
         // Too late is no error: callers are refused then, and turn to the others.
-        let _ = timeout(TAKES_OVER_WITHIN, changes.wait_for(is_over)).await;
+        let _ = timeout(TAKES_OVER_WITHIN.into(), changes.wait_for(is_over)).await;
     }
 
     /// Returns the leader's term, which orders to datanodes carry; 0 without a group.
@@ -256,11 +275,7 @@ impl MemberState {
 
     /// Returns whether the catalog is the group's newest at this moment, without a round trip.
     pub(crate) fn may_show(&self) -> bool {
-        match self.shown() {
-            ServingState::Alone => true,
-            ServingState::Leader => self.has_lease(),
-            ServingState::Follower | ServingState::Elected => false,
-        }
+        self.permission() == ReadPermission::Yes
     }
 
     pub(crate) fn set_lease(&self, until: u64) {
@@ -327,23 +342,18 @@ impl MemberState {
         GroupPage { here, term, generation, generation_name, members, at_risk, spares_missing }
     }
 
-    /// Returns whether the leader may answer a read by itself now.
-    pub(crate) fn has_lease(&self) -> bool {
-        boot_time().0 < self.lease_until.load(Ordering::Acquire)
-    }
-
     /// Follows where the leader serves HTTP, if it is another member that does.
     pub(crate) fn leader_http(&self) -> watch::Receiver<Option<String>> {
         self.leader_http.subscribe()
     }
 
-    /// Decides how a frame is answered.
+    /// Returns how a frame is answered. One that may wait until an elected member serves has waited
+    /// before ([`Self::taken_over`]).
     pub(crate) fn admit(&self) -> Admission {
-        match self.shown() {
-            ServingState::Alone => Admission::Here,
-            ServingState::Leader if self.has_lease() => Admission::Here,
-            ServingState::Leader if !self.hangs() => Admission::Confirmed,
-            ServingState::Leader | ServingState::Follower | ServingState::Elected => {
+        match self.permission() {
+            ReadPermission::Yes => Admission::Here,
+            ReadPermission::NeedsQuorum => Admission::Confirmed,
+            ReadPermission::TakesOver | ReadPermission::NotLeader => {
                 Admission::Refused(self.refusal())
             }
         }
@@ -387,6 +397,13 @@ mod tests {
         state.set_lease(u64::MAX);
         assert_eq!(state.admit(), Admission::Here);
         assert_eq!(state.serving_state(), ServingState::Leader);
+        // A lease counts only at a member that serves.
+        for serving in [ServingState::Elected, ServingState::Follower] {
+            state.set_serving_state(serving);
+            let refused = Refusal::NotLeader { leader: None };
+            assert_eq!(state.admit(), Admission::Refused(refused), "{serving:?}");
+            assert!(!state.may_show(), "{serving:?}");
+        }
         // One that is alone waits for its disk.
         state.set_lease(0);
         state.set_serving_state(ServingState::Alone);

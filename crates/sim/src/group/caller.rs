@@ -8,7 +8,7 @@ use sanderling_core::group_view::{
     CONNECT_WITHIN, FailedAttempt, GroupView, MEMBERS_WITHIN, MemberAttempts, MemberFault,
     NextMember, Repeats, SLOW_AFTER, SlowAttempt, probe_pause,
 };
-use sanderling_core::replica::ReadPermission;
+use sanderling_core::replica::{ReadPermission, TAKES_OVER_WITHIN};
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{Instant, Millis, Refusal};
 
@@ -28,6 +28,9 @@ const PAUSE_MICROS_MAX: u64 = 400_000;
 /// [`CONNECT_WITHIN`] for each member that it has an address of and that is gone.
 const SERVED_WITHIN: u64 = 2_000_000;
 
+/// How often a call looks whether the member that was elected serves.
+const LOOKS_MICROS: u64 = 1000;
+
 /// Shares of calls that are made over a connection that is open.
 const CONNECTED_PERMILLE: u32 = 700;
 
@@ -36,8 +39,8 @@ const CONNECTED_PERMILLE: u32 = 700;
 pub(super) enum CallerEvent {
     /// It begins a call, unless one is under way.
     Begin,
-    /// Its request arrives at a member's process, counted by its starts.
-    Arrives { host: usize, start: u64, attempt: u64 },
+    /// Its request arrived at a member's process, counted by its starts, and is looked at.
+    Arrives { host: usize, start: u64, attempt: u64, since: u64 },
     /// Its attempt has an outcome.
     Ends { attempt: u64, how: AttemptEnd },
     /// Its attempt has no answer yet.
@@ -127,8 +130,8 @@ impl GroupWorld {
         }
         match event {
             CallerEvent::Begin => self.begin_call(caller),
-            CallerEvent::Arrives { host, start, attempt } => {
-                self.call_arrives(caller, host, start, attempt);
+            CallerEvent::Arrives { host, start, attempt, since } => {
+                self.call_arrives(caller, (host, start), attempt, since);
             }
             CallerEvent::Ends { attempt, how } if self.is_current(caller, attempt) => {
                 self.attempt_ends(caller, how);
@@ -224,7 +227,8 @@ impl GroupWorld {
             _ if waits => (within, ends(AttemptEnd::NotConnected(Millis(within / 1000)))),
             None => (left, ends(AttemptEnd::Broken)),
             Some(host) if self.hosts[host].replica.is_some() && !breaks => {
-                (delay, CallerEvent::Arrives { host, start: self.hosts[host].start, attempt })
+                let (start, since) = (self.hosts[host].start, now + delay);
+                (delay, CallerEvent::Arrives { host, start, attempt, since })
             }
             Some(host) if self.hosts[host].replica.is_some() => (delay, ends(AttemptEnd::Broken)),
             _ => (delay, ends(AttemptEnd::Unreachable)),
@@ -243,8 +247,9 @@ impl GroupWorld {
         self.caller_at(self.now + delay, caller, CallerEvent::Ends { attempt, how });
     }
 
-    fn call_arrives(&mut self, caller: usize, at: usize, start: u64, attempt: u64) {
-        let now = self.now;
+    /// Answers a call that arrived at the process `at`, a machine and its start, or lets it wait.
+    fn call_arrives(&mut self, caller: usize, at: (usize, u64), attempt: u64, since: u64) {
+        let (now, (at, start)) = (self.now, at);
         let must = self.callers[caller].call.as_ref().map_or(0, |call| call.must);
         let is_current = self.is_current(caller, attempt);
         let host = &mut self.hosts[at];
@@ -270,7 +275,15 @@ impl GroupWorld {
                 }
                 self.drain(at);
             }
-            ReadPermission::NotLeader { leader } => {
+            ReadPermission::TakesOver if now < since + TAKES_OVER_WITHIN.0 * 1000 => {
+                let event = CallerEvent::Arrives { host: at, start, attempt, since };
+                self.caller_at(now + LOOKS_MICROS, caller, event);
+            }
+            ReadPermission::TakesOver => {
+                self.reply(caller, attempt, AttemptEnd::NotLeader(None));
+            }
+            ReadPermission::NotLeader => {
+                let leader = replica.leader();
                 let leader = leader.and_then(|leader| host.state.group.member(leader));
                 let leader = leader.map(|leader| leader.at.address.clone());
                 self.reply(caller, attempt, AttemptEnd::NotLeader(leader));

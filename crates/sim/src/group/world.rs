@@ -523,13 +523,14 @@ impl GroupWorld {
                 self.counts.lease_reads += 1;
                 self.checks.reads(id, applied, must);
             }
-            ReadPermission::NeedsQuorum => {
+            // Reads that wait at a leader which is elected again are confirmed by its next term.
+            ReadPermission::NeedsQuorum | ReadPermission::TakesOver => {
                 if let Some(number) = replica.confirm_reads(local) {
                     host.reads.push((number, must));
                 }
                 self.drain(at);
             }
-            ReadPermission::NotLeader { .. } => {}
+            ReadPermission::NotLeader => {}
         }
     }
 

@@ -9,8 +9,7 @@ use sanderling_command::failure::Failure;
 use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
-    DumpEnd, RunnerInput, RunnerNote, RunnerNotice, RunnerOutput, RunnerView, RunnerWork,
-    TaskSupervisor,
+    DumpEnd, RunnerInput, RunnerNote, RunnerOutput, RunnerView, RunnerWork, TaskSupervisor,
 };
 use sanderling_protocol::{Instant as SteadyInstant, Millis};
 use tokio::time::sleep;
@@ -138,10 +137,9 @@ impl TaskWatch<'_> {
     }
 
     fn noticed(&mut self, notice: MachineNotice) -> bool {
-        let deadline = steady_now() + Millis::from(notice.left());
-        let is_sigterm = notice.is_sigterm;
+        let input = RunnerInput::Notice(notice.for_runner());
         self.notice = Some(notice);
-        self.hand_over(RunnerInput::Notice(RunnerNotice { deadline, is_sigterm }))
+        self.hand_over(input)
     }
 
     /// Hands an input over. Returns whether there is other work now.
