@@ -124,7 +124,7 @@ class Group:
 
         def leading() -> Member | None:
             running = [member for member in self.members if member.is_running()]
-            return next((it for it in running if it.page().get("standing") == "leader"), None)
+            return next((it for it in running if it.page().get("state") == "leader"), None)
 
         return machine.until("a member leads", leading, SECONDS_MAX)
 

@@ -111,22 +111,22 @@ class Side:
     def measure(self, what: str, connections: int, requests: int, body: bytes) -> None:
         """Runs one round and keeps its figures."""
         digest = hashlib.sha256(body).hexdigest() if what == "put" else EMPTY
-        heads = [[sign(what.upper(), self.address, f"/bench/{lane}/{at}", digest)
-                  for at in range(OBJECTS)] for lane in range(connections)]
-        lanes = [Connection(self.address) for _ in range(connections)]
+        heads = [[sign(what.upper(), self.address, f"/bench/{number}/{at}", digest)
+                  for at in range(OBJECTS)] for number in range(connections)]
+        connected = [Connection(self.address) for _ in range(connections)]
         failed: list[BaseException] = []
 
-        def work(lane: int) -> None:
+        def work(number: int) -> None:
             try:
                 for at in range(requests):
-                    head = heads[lane][at % OBJECTS]
-                    length = lanes[lane].ask(head, body if what == "put" else b"")
+                    head = heads[number][at % OBJECTS]
+                    length = connected[number].ask(head, body if what == "put" else b"")
                     if what == "get" and length != MIB:
                         raise AssertionError(f"{length} bytes came")
             except BaseException as error:
                 failed.append(error)
 
-        threads = [threading.Thread(target=work, args=[lane]) for lane in range(connections)]
+        threads = [threading.Thread(target=work, args=[number]) for number in range(connections)]
         cpu, began = self.used(), time.monotonic()
         for thread in threads:
             thread.start()

@@ -18,11 +18,13 @@ class HistoryTest(unittest.TestCase):
             ("core: " + "a" * 67, "73 columns"),
             ("Mend a bug", "area"),
             ("core: mend one; docs: state it", "two statements"),
+            ("core: mend one, and state it", "two statements"),
             ("core: mend it.", "full stop"),
         ):
             found = history.problems(subject + body)
             self.assertEqual(len(found), 1, found)
             self.assertIn(words, found[0])
+        self.assertEqual(history.problems("core: mend one, and another" + body, may_join=True), [])
         self.assertIn("no body", history.problems("core: mend it")[0])
         self.assertIn("not empty", history.problems("core: mend it\nBecause.")[0])
 

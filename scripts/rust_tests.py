@@ -239,9 +239,9 @@ def run(found: list[Program], seconds: float) -> list[str]:
             idleness.share()
 
     with ThreadPoolExecutor(AT_ONCE + 1) as pool:
-        lanes = [pool.submit(always) for _ in range(AT_ONCE)] + [pool.submit(while_idle)]
-        for lane in lanes:
-            lane.result()
+        workers = [pool.submit(always) for _ in range(AT_ONCE)] + [pool.submit(while_idle)]
+        for worker in workers:
+            worker.result()
     print("slowest programs:")
     for wall, processor, name in sorted(report.times, reverse=True)[:SLOWEST]:
         print(f"{wall:8.1f} s, {processor:6.1f} s of processor: {name}")

@@ -12,7 +12,7 @@ LEFT = 170
 RIGHT = 30
 # Space for what stands right of the ratios.
 NOTES = 190
-LANE = 24
+ROW_HEIGHT = 24
 # Brodmann et al., figure 6: dollars per hour of an n2-standard-16.
 ON_DEMAND_DOLLARS = 0.776944
 SPOT_DOLLARS = 0.188320
@@ -31,13 +31,13 @@ def timeline(kept: dict[str, Any]) -> str:
     if not best:
         return ""
     longest = max(one["ended"] - one["began"] for one in best.values())
-    parts = [_lanes(kept, one, longest) for _, one in sorted(best.items(), reverse=True)]
+    parts = [_timeline(kept, one, longest) for _, one in sorted(best.items(), reverse=True)]
     keys = {"amber": "noticed, its data leaves", "green": "seen empty",
             "red": "killed, not yet replaced; a wrong result", "blue": "a query or job, right"}
     return f"<h2>Machines that are taken while Spark works</h2>{''.join(parts)}{legend(keys)}"
 
 
-def _lanes(kept: dict[str, Any], played: dict[str, Any], longest: float) -> str:
+def _timeline(kept: dict[str, Any], played: dict[str, Any], longest: float) -> str:
     began, slots = played["began"], played["slots"]
     until = played["ended"] - began
     marks = []
@@ -65,7 +65,7 @@ def _lanes(kept: dict[str, Any], played: dict[str, Any], longest: float) -> str:
     names = [*(f"{what} {slot + 1}" for slot in range(slots)), "work"]
     title = (f"{TITLES[played['mode']]}, {played['trace']}: {len(played['taken'])} taken in "
              f"{until:.0f} s")
-    panel = {"height": LANE * (slots + 1), "y": places(names), "title": title, "marks": marks}
+    panel = {"height": ROW_HEIGHT * (slots + 1), "y": places(names), "title": title, "marks": marks}
     x = {"ends": (0, longest), "count": 10, "unit": {"after": " s"}, "grid": True}
     return figure({"about": title, "left": LEFT, "right": RIGHT, "x": x, "panels": [panel]})
 

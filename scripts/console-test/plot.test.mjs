@@ -34,7 +34,10 @@ const SPEC = {
         { kind: "dots", class: "red", shape: "cross", points: [[5, 1]] },
       ],
     },
-    { height: 50, y: { ends: [2, 0], at: [[0.5, "first"], [1.5, "second"]], grid: false }, marks: [] },
+    {
+      height: 50, y: { ends: [2, 0], at: [[0.5, "first"], [1.5, "second"]], grid: false },
+      marks: [],
+    },
   ],
 };
 
@@ -85,7 +88,7 @@ test("every mark is drawn inside the picture", async () => {
   assert.equal(boxes, 0, "a mark lies outside");
 });
 
-test("axes have round numbers, factors of equal length, and the first place at the top", async () => {
+test("axes have round numbers, factors of equal length, the first place at the top", async () => {
   const words = await all(".picture text", "text");
   for (const word of ["0 s", "2 s", "10 s", "time", "rates", "0", "40", "notice", "left of it"]) {
     assert.ok(words.includes(word), `${word} is not in ${words}`);

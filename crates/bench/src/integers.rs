@@ -86,7 +86,7 @@ impl Scenario for ReadIntegers {
     }
 }
 
-/// `seek-int`.
+/// The type `seek-int`: each operation reads one integer at a random place of a file.
 pub(super) struct SeekIntegers(ReadIntegers);
 
 impl Stateless for SeekIntegers {
@@ -102,7 +102,7 @@ impl Stateless for SeekIntegers {
     }
 }
 
-/// `read-multi-stream-int`.
+/// The type `read-multi-stream-int`: reads the integers of a multifile in their order.
 pub(super) struct ReadIntegerStream {
     work: BenchThread,
     integers: u64,

@@ -12,7 +12,7 @@ use super::threads::{Thread, measure};
 use super::tree::LookUpMany;
 use super::values::{CreateMany, GetKey, GetMany, GetObject, PutKey, PutObject};
 
-/// One thread's whole run.
+/// The run of one thread of a benchmark, from the filling of the store to what was measured.
 pub(super) type RunFuture = Pin<Box<dyn Future<Output = Result<Measured, BenchError>> + Send>>;
 
 /// One type of benchmark.

@@ -33,7 +33,7 @@ impl BenchDirectory {
     }
 }
 
-/// `create-file`, `create-file-async`.
+/// The types `create-file` and `create-file-async`: each operation puts an empty file.
 pub(super) struct CreateFile(BenchDirectory);
 
 impl Stateless for CreateFile {
@@ -48,7 +48,7 @@ impl Stateless for CreateFile {
     }
 }
 
-/// `create-close`.
+/// The type `create-close`: each operation creates a file and closes it, in two calls.
 pub(super) struct CreateAndClose(BenchDirectory);
 
 impl Stateless for CreateAndClose {
@@ -63,7 +63,7 @@ impl Stateless for CreateAndClose {
     }
 }
 
-/// `create-multi-file`.
+/// The type `create-multi-file`: each operation makes a multifile.
 pub(super) struct CreateMultifile(BenchDirectory);
 
 impl Stateless for CreateMultifile {
@@ -94,7 +94,7 @@ impl Full {
     }
 }
 
-/// `get-file`, `get-file-async`.
+/// The types `get-file` and `get-file-async`: each operation looks a file up.
 pub(super) struct LookUpFile(Full);
 
 impl Stateless for LookUpFile {
@@ -109,7 +109,7 @@ impl Stateless for LookUpFile {
     }
 }
 
-/// `enumerate-dir`.
+/// The type `enumerate-dir`: lists a directory of files.
 pub(super) struct Enumerate(Full);
 
 impl Stateless for Enumerate {
@@ -123,7 +123,7 @@ impl Stateless for Enumerate {
     }
 }
 
-/// `browse-dir`.
+/// The type `browse-dir`: lists a directory of files and opens the first ones.
 pub(super) struct Browse(Full);
 
 impl Stateless for Browse {

@@ -14,7 +14,7 @@ use super::scenario::{Measured, OperationBudget};
 /// Measures with as many pairs of threads as requested. Both ends run in this process.
 ///
 /// # Errors
-/// The sockets'.
+/// [`BenchError`] when a socket fails: run it again.
 pub(super) async fn run(plan: &Arc<BenchPlan>) -> Result<(Vec<Measured>, Cpu), BenchError> {
     let stop = Arc::new(AtomicBool::new(false));
     // Cancelled with the command, the threads must end, too.

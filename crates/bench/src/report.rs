@@ -143,7 +143,7 @@ impl Sum {
 /// Prints what the threads measured.
 ///
 /// # Errors
-/// Those of stdout.
+/// The failure to write to stdout: end the command with it.
 pub(super) fn print(
     output: Output,
     plan: &BenchPlan,

@@ -35,7 +35,7 @@ impl Moved {
     }
 }
 
-/// What a type prepares and does.
+/// A type of benchmark: how it fills the store, and what one operation does.
 pub(super) trait Scenario: Sized + Send + Sync + 'static {
     /// What one operation in flight has for itself.
     type State: Send;

@@ -88,7 +88,7 @@ impl Stateless for GetKey {
     }
 }
 
-/// `put-small`.
+/// The type `put-small`: each operation puts a small object.
 pub(super) struct PutObject {
     values: Values,
     /// Names that it goes round: two in flight must not have the same.
@@ -109,7 +109,7 @@ impl Stateless for PutObject {
     }
 }
 
-/// `get-small`.
+/// The type `get-small`: each operation gets a small object.
 pub(super) struct GetObject(Values);
 
 impl Stateless for GetObject {
@@ -122,7 +122,7 @@ impl Stateless for GetObject {
     }
 }
 
-/// `get-many`.
+/// The type `get-many`: each operation gets a batch of small objects in one call.
 pub(super) struct GetMany(Values);
 
 impl Stateless for GetMany {
@@ -144,7 +144,7 @@ impl Stateless for GetMany {
     }
 }
 
-/// `create-many`.
+/// The type `create-many`: each operation creates a batch of small objects in one call.
 pub(super) struct CreateMany(PutObject);
 
 impl Stateless for CreateMany {

@@ -1,6 +1,7 @@
 //! The command line: what all commands have in common. The flags of each are beside it.
 
 use clap::{Parser, Subcommand};
+use sanderling_config::ConfigCommand;
 use sanderling_doctor::Doctor;
 use sanderling_events::Events;
 use sanderling_keys::tls::Tls;
@@ -11,7 +12,6 @@ use sanderling_task::TaskCommand;
 use sanderling_top::Top;
 
 use crate::completions::Completions;
-use crate::config::ConfigCommand;
 use crate::context::ContextCommand;
 use crate::demo::Demo;
 use crate::fs::Fs;

@@ -4,9 +4,9 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use sanderling_config::ServerCommandLine;
 
 use crate::args::Cli;
-use crate::config::ServerCommandLine;
 use crate::correction::{Correction, built, cause, corrections, shown};
 use crate::failure::Failure;
 
@@ -143,7 +143,7 @@ fn next(error: &clap::Error, args: &[OsString], left: usize) -> String {
 
 /// Returns what is wrong with words, if anything is, with what a configuration file adds to them.
 fn wrong(words: &[OsString]) -> Option<clap::Error> {
-    let line = ServerCommandLine::of(words.to_vec()).ok()?;
+    let line = ServerCommandLine::of(Cli::command, words.to_vec()).ok()?;
     read(&line.words).err().filter(clap::Error::use_stderr)
 }
 

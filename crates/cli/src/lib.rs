@@ -1,15 +1,16 @@
 //! The `sanderling` command: servers, tools and an embedded cluster in one program, and with the
 //! feature `measure` also benchmarks, experiments and the simulator.
 //!
-//! Large commands are crates of their own: `serve`, `local`, `keys`, `events`, `top`, `doctor`,
-//! `task`, and for what measures `lab` and `bench`. The others are here.
+//! Large commands are crates of their own: `serve`, `local`, `keys`, `config`, `events`, `top`,
+//! `doctor`, `task`, and for what measures `lab` and `bench`. The others are here.
 //!
 //! [`main`] is the whole program. The binary calls it, and so does the Python package's script.
 
 mod args;
 mod command_line;
 mod completions;
-mod config;
+#[cfg(test)]
+mod config_reference;
 mod context;
 mod correction;
 mod demo;
@@ -27,20 +28,20 @@ mod watch;
 
 use std::ffi::OsString;
 
-use clap::ArgMatches;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory};
 use sanderling_client::ClientError;
 use sanderling_command::{
     cluster, drain_plan, drain_wait, failure, fleet, global, near_units, next, notice_deadline,
     output, printable, progress, refused, session, units,
 };
+use sanderling_config::ServerCommandLine;
 use sanderling_protocol::Refusal;
 use sanderling_transport::CallError;
 use sanderling_transport::trace::{begin, spanned};
 
 use crate::args::{Cli, ClusterUse, Command};
-use crate::config::ServerCommandLine;
 use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::global::Global;
 use crate::output::Output;
@@ -59,7 +60,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
     let early = Output { is_json: args.iter().any(|it| it == "--json"), is_quiet: true };
     // What is wrong with the file is reported before what is wrong with the words.
-    let line = match ServerCommandLine::of(args.clone()) {
+    let line = match ServerCommandLine::of(Cli::command, args.clone()) {
         Ok(line) => line,
         Err(failure) => return ended(Err(failure), early, &args),
     };
@@ -216,7 +217,7 @@ fn run(
         }
         Command::Token(command) => sanderling_keys::token::run(global, command),
         Command::Tls(command) => sanderling_keys::tls::run(global, command),
-        Command::Config(command) => config::run(global, words, command),
+        Command::Config(command) => sanderling_config::run(Cli::command, global, words, command),
         Command::Context(command) => context::run(global, matches, command),
         Command::Doctor(args) => {
             session::run(global, |session| sanderling_doctor::run(session, args))
@@ -229,9 +230,7 @@ fn run(
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use crate::args::Cli;
+    use super::*;
 
     #[test]
     fn command_line_is_well_formed() {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 use sanderling_command::pages;
+use sanderling_config::{PAGE, after_help};
 
 use crate::args::Cli;
-use crate::config;
 use crate::failure::Failure;
 
 /// `sanderling man`.
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Man) -> Result<(), Failure> {
     let mut command = Cli::command();
     if let Some(of_config) = command.find_subcommand_mut("config") {
         // Packages have the manual for machines on which the pages may be anywhere.
-        let end = config::after_help(&pages::on_site(config::PAGE));
+        let end = after_help(&pages::on_site(PAGE));
         *of_config = std::mem::take(of_config).after_help(end);
     }
     clap_mangen::generate_to(command, &args.directory).map_err(failed)

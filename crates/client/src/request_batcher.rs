@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::client::{
-    BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendTurn, may_follow_alone, repeats_of,
+    BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendStep, may_follow_alone, repeats_of,
     repeats_of_frame, travels_alone,
 };
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
@@ -96,28 +96,28 @@ impl BatchedConnection {
         let queued = {
             let mut queue = self.queue.lock();
             match queue.admit() {
-                SendTurn::Direct(number) => Err((number, request)),
-                SendTurn::Wait { begins_frame } => {
+                SendStep::Direct(number) => Err((number, request)),
+                SendStep::Wait { begins_frame } => {
                     let (answer, answered) = oneshot::channel();
                     queue.push(PendingRequest { request, repeats, deadline, answer });
                     Ok((answered, begins_frame))
                 }
-                SendTurn::Refused => return Err(CallError::TooBusy { address: self.address() }),
+                SendStep::Refused => return Err(CallError::TooBusy { address: self.address() }),
             }
         };
         let mut answered = match queued {
             Ok((answered, false)) => answered,
             Ok((answered, true)) => {
-                let turn = InFlightFrame { connection: Arc::clone(self), direct: None };
+                let frame = InFlightFrame { connection: Arc::clone(self), direct: None };
                 // Its end begins the frame, after all callers that are ready have queued requests.
                 tokio::spawn(async move {
                     tokio::task::yield_now().await;
-                    drop(turn);
+                    drop(frame);
                 });
                 answered
             }
             Err((number, request)) => {
-                let _turn = InFlightFrame { connection: Arc::clone(self), direct: Some(number) };
+                let _frame = InFlightFrame { connection: Arc::clone(self), direct: Some(number) };
                 return self.send_alone(request, repeats, deadline).await;
             }
         };
@@ -166,15 +166,15 @@ impl BatchedConnection {
             self.queue.lock().abandon();
             return;
         };
-        let turn = InFlightFrame { connection: Arc::clone(self), direct: None };
+        let frame = InFlightFrame { connection: Arc::clone(self), direct: None };
         runtime.spawn(async move {
             let is_batch = batch.len() > 1;
-            turn.connection.send_batch(batch).await;
+            frame.connection.send_batch(batch).await;
             if is_batch {
                 // Else the callers that were just answered would miss every next frame.
                 tokio::task::yield_now().await;
             }
-            drop(turn);
+            drop(frame);
         });
     }
 

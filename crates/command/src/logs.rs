@@ -160,7 +160,8 @@ pub fn start(global: &Global, source: LogSource, format: LogFormat) -> Result<()
         .with_target(false);
     // A second start inside one process keeps the first one's logs, and its control.
     let reload = |filter: &str, set: &dyn Fn(EnvFilter) -> Result<(), reload::Error>| {
-        set(log_filter::read(filter)?).map_err(LogFilterError::from)
+        let filter = log_filter::read(filter).map_err(LogFilterError::new)?;
+        set(filter).map_err(LogFilterError::new)
     };
     match format {
         LogFormat::Text => {

@@ -1,9 +1,9 @@
 //! What moves without a notice: copies ahead of one, and bytes from fuller nodes to emptier ones.
 //!
-//! Every block takes the way of a relocation, through `moves` with another purpose. Nothing is
-//! urgent here, so little is under way at once, each node sends and stores at a bounded rate, and
-//! less while clients keep it busy. The machine holds nothing that must survive: it plans anew from
-//! every view, and reservations that are not renewed expire by themselves.
+//! Every block takes the way of a relocation, through `moves` with another purpose. Nothing has
+//! a deadline here, so little is under way at once, each node sends and stores at a bounded rate,
+//! and less while clients keep it busy. The machine holds nothing that must survive: it plans anew
+//! from every view, and reservations that are not renewed expire by themselves.
 //!
 //! The driver answers every output exactly once, with `None` when the call failed or its time was
 //! over; an answer that comes twice is passed over.

@@ -14,6 +14,7 @@ mod chunk;
 mod compaction;
 mod driver;
 mod dump_interval;
+mod dump_turns;
 mod expectation;
 mod forecast;
 mod framing;
@@ -32,7 +33,6 @@ mod replay;
 mod retention;
 mod runner_work;
 mod supervisor;
-mod turns;
 
 pub use bag::{
     BagAgent, BagState, BagTask, KeyEvidence, Market, RunProgress, TaskProgress, is_task_lost,
@@ -46,6 +46,7 @@ pub use driver::{
     CriuRecord, CriuVersion, CriuVersionError, DriverRecord, MachineView, RestoreRefusal,
 };
 pub use dump_interval::{DumpInterval, MachineLives};
+pub use dump_turns::{DumpTurn, DumpTurns, LastDump};
 pub use expectation::DumpExpectation;
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
@@ -63,11 +64,10 @@ pub use manifest::{
     MANIFEST_BYTES_MAX, ManifestPack, PackId, StoredChunk, StoredContent,
 };
 pub use optimum::AgedIntervals;
-pub use packing::{ChunkView, GenerationHead, PACK_BYTES, Packing, SEAL_BYTES};
+pub use packing::{ChunkView, GenerationHead, PACK_BYTES, Packing, TAG_BYTES};
 pub use replay::{IntervalPolicy, Replay, ReplayedRun, ReplayedTask, hads_interval};
 pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs, unnamed_packs};
 pub use runner_work::{
     DumpEnd, RunnerEnd, RunnerInput, RunnerNote, RunnerNotice, RunnerOutput, RunnerView, RunnerWork,
 };
 pub use supervisor::{RunStart, TaskSupervisor};
-pub use turns::{DumpTurn, DumpTurns, LastDump};

@@ -13,7 +13,7 @@ mod writer;
 
 pub use attempt::{AttemptFailure, ChangeAttempts, NextAttempt};
 pub use batch::{
-    BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendTurn, may_follow_alone, repeats_of,
+    BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendStep, may_follow_alone, repeats_of,
     repeats_of_frame, travels_alone,
 };
 pub use lease_renewal::{RENEWAL_PAUSE_MAX, renewal_pause};

@@ -77,11 +77,14 @@ const UNREACHED_AFTER: Millis = Millis(5_000);
 /// delays for longer is sent again.
 pub const CHANGE_BEGINS_WITHIN: Millis = Millis(5_000);
 
-/// Longest time of one operation on a store: a datanode waits for it no longer, and counts it as
-/// failed. It may take effect later: the server of a bucket goes on with a request, and a thread
-/// with a call of the file system, but no thread begins to remove a file then. A hundred times what
-/// a bucket's write usually takes. Removals after a failure (30 s) and adoptions (50 s) wait for
-/// it, so not longer. Chosen, not measured.
+/// Longest time that a datanode waits for one operation on a store. After it, the operation counts
+/// as failed.
+///
+/// A failed operation may still take effect: the server of a bucket goes on with the request, and a
+/// thread with its call of the file system. Only a removal of a file does not begin any more.
+///
+/// It is a hundred times what a write to a bucket usually takes. Removals after a failure wait for
+/// it (30 s), and so do adoptions (50 s); that is why it is not longer. Chosen, not measured.
 pub const STORE_OPERATION_MAX: Millis = Millis(20_000);
 
 /// How long a removal is expected to take effect yet after the order for it was sent; the order

@@ -103,7 +103,7 @@ impl Pipeline {
         Self { retry_wait, tries_max, in_flight, waiting, last_call, outputs }
     }
 
-    /// Returns the id of another call.
+    /// Returns an id for the next call that no call before had.
     pub(crate) const fn call(&mut self) -> CallId {
         self.last_call.0 += 1;
         self.last_call

@@ -9,22 +9,22 @@ mod admission;
 mod batch;
 mod clock;
 mod frame;
+mod group_commit;
 mod list_limits;
 mod once;
 mod order_queue;
 mod prepare;
 mod read;
 mod read_queue;
-mod reading;
 mod refused;
 mod reply_budget;
 mod room_waits;
 mod round;
 mod route;
+mod sliced_reads;
 mod snapshot_schedule;
 #[cfg(test)]
 mod tests;
-mod turn;
 
 use sanderling_protocol::message::Members;
 use sanderling_protocol::node::NodeInfo;
@@ -38,13 +38,15 @@ pub use admission::{
 };
 pub use batch::BatchBounds;
 pub use clock::start_time;
+pub use group_commit::{
+    Answers, CommandOrigin, CommitBatch, CommitWork, Decides, GroupCommit, Unwritten,
+};
 pub use order_queue::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, WaitingFrames};
-pub use reading::FrameRead;
 pub use reply_budget::ReplyBudget;
 pub use route::are_changes;
+pub use sliced_reads::FrameRead;
 pub use snapshot_schedule::SnapshotSchedule;
-pub use turn::{Answers, CommandOrigin, Decides, Turn, TurnWork, Turns, Unwritten};
 
 use crate::catalog::{
     Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, REGISTERED, SETTLE,

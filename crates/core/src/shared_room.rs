@@ -52,8 +52,8 @@ pub struct SharedRoom<K> {
     /// Units of each tenant, of its large pieces or of its short ones: a grant among the ones
     /// changes nothing for those that wait among the others.
     by_tenant: BTreeMap<(K, bool), u64>,
-    short: RoomLane<K>,
-    large: RoomLane<K>,
+    short: RoomQueue<K>,
+    large: RoomQueue<K>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ struct RoomPiece<K> {
 
 /// The pieces that wait, of one size.
 #[derive(Debug)]
-struct RoomLane<K> {
+struct RoomQueue<K> {
     /// The tenants of which pieces wait, each once, the next one first.
     turns: VecDeque<K>,
     by_tenant: BTreeMap<K, VecDeque<RoomTicket>>,
@@ -88,8 +88,8 @@ impl<K: Ord + Clone> SharedRoom<K> {
             taken: 0,
             large_taken: 0,
             by_tenant: BTreeMap::new(),
-            short: RoomLane::new(),
-            large: RoomLane::new(),
+            short: RoomQueue::new(),
+            large: RoomQueue::new(),
         }
     }
 
@@ -103,7 +103,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
         let ticket = RoomTicket(self.next);
         let piece = RoomPiece { tenant: tenant.clone(), units, is_large, has_room: false };
         self.pieces.insert(ticket, piece);
-        self.lane(is_large).push(&tenant, ticket);
+        self.queue(is_large).push(&tenant, ticket);
         let mut granted = self.grant();
         if let Some(own) = granted.iter().position(|other| *other == ticket) {
             granted.remove(own);
@@ -135,7 +135,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
                 self.by_tenant.remove(&key);
             }
         } else {
-            self.lane(piece.is_large).remove(&piece.tenant, ticket);
+            self.queue(piece.is_large).remove(&piece.tenant, ticket);
         }
         self.grant()
     }
@@ -144,8 +144,8 @@ impl<K: Ord + Clone> SharedRoom<K> {
     /// own share waits for itself.
     #[must_use]
     pub fn is_awaited_by_others(&self, tenant: &K) -> bool {
-        [(&self.short, false), (&self.large, true)].into_iter().any(|(lane, is_large)| {
-            let mut waiting = lane.first_of_each();
+        [(&self.short, false), (&self.large, true)].into_iter().any(|(queue, is_large)| {
+            let mut waiting = queue.first_of_each();
             waiting.any(|(other, ticket)| {
                 let units = self.pieces[&ticket].units;
                 other != tenant && self.is_within_share(other, units, is_large)
@@ -160,7 +160,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
         let mut granted = Vec::new();
         for is_large in [true, false] {
             let mut turn = 0;
-            while let Some((tenant, ticket)) = self.lane(is_large).next(turn) {
+            while let Some((tenant, ticket)) = self.queue(is_large).next(turn) {
                 let units = self.pieces[&ticket].units;
                 if !self.is_within_share(&tenant, units, is_large) {
                     turn += 1;
@@ -170,7 +170,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
                 if !self.fits(units, is_large) {
                     break;
                 }
-                self.lane(is_large).grant(turn);
+                self.queue(is_large).grant(turn);
                 self.take(ticket);
                 granted.push(ticket);
             }
@@ -178,7 +178,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
         granted
     }
 
-    fn lane(&mut self, is_large: bool) -> &mut RoomLane<K> {
+    fn queue(&mut self, is_large: bool) -> &mut RoomQueue<K> {
         if is_large { &mut self.large } else { &mut self.short }
     }
 
@@ -192,7 +192,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
     fn fits(&self, units: u64, is_large: bool) -> bool {
         let RoomBounds { units_max, .. } = self.bounds;
         let half = units_max / HALF;
-        let of_lane = match is_large {
+        let of_size = match is_large {
             true => self.large_taken + units <= half,
             // While there are large ones, they have their half.
             false if self.large_taken > 0 || self.large.waiting > 0 => {
@@ -200,7 +200,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
             }
             false => true,
         };
-        of_lane && self.taken + units <= units_max
+        of_size && self.taken + units <= units_max
     }
 
     fn take(&mut self, ticket: RoomTicket) {
@@ -225,7 +225,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
     }
 }
 
-impl<K: Ord + Clone> RoomLane<K> {
+impl<K: Ord + Clone> RoomQueue<K> {
     const fn new() -> Self {
         Self { turns: VecDeque::new(), by_tenant: BTreeMap::new(), waiting: 0 }
     }
@@ -312,8 +312,8 @@ mod tests {
     fn assert_empty(room: &Room) {
         assert_eq!((room.taken, room.large_taken), (0, 0));
         assert!(room.pieces.is_empty() && room.by_tenant.is_empty());
-        for lane in [&room.short, &room.large] {
-            assert!(lane.turns.is_empty() && lane.by_tenant.is_empty() && lane.waiting == 0);
+        for queue in [&room.short, &room.large] {
+            assert!(queue.turns.is_empty() && queue.by_tenant.is_empty() && queue.waiting == 0);
         }
     }
 

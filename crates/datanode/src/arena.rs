@@ -28,7 +28,7 @@ const FAULT_BYTES: usize = 16 << 20;
 pub(crate) struct Arena {
     map: MmapRaw,
     file: File,
-    is_sealed: bool,
+    has_file_seals: bool,
     allocator: Mutex<Allocator>,
     bytes: u64,
     faulted_bytes: AtomicU64,
@@ -63,13 +63,13 @@ impl Arena {
         let length = usize::try_from(bytes).map_err(|_| too_large())?;
         let map = MmapOptions::new().len(length).map_raw(&file)?;
         // From here on no process can map it to write, not even this one: a client that gets
-        // the descriptor can only read. Linux has the last of these seals since 5.1.
+        // the descriptor can only read. Linux has the last of these file seals since 5.1.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        let is_sealed = rustix::fs::fcntl_add_seals(&file, seals).is_ok();
+        let has_file_seals = rustix::fs::fcntl_add_seals(&file, seals).is_ok();
         Ok(Self {
             map,
             file,
-            is_sealed,
+            has_file_seals,
             allocator: Mutex::new(Allocator::new(units)),
             bytes,
             faulted_bytes: AtomicU64::new(0),
@@ -106,7 +106,7 @@ impl Arena {
     /// Returns what others map the arena by, to read it; `None` where the kernel cannot keep them
     /// from writing.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.is_sealed.then(|| self.file.as_fd())
+        self.has_file_seals.then(|| self.file.as_fd())
     }
 
     /// Returns the size of the mapping.
@@ -428,7 +428,7 @@ mod tests {
     fn memory_that_the_kernel_did_not_give_is_never_taken() {
         let given = FAULT_BYTES as u32;
         let mut arena = Arena::new(40 << 20).unwrap();
-        // The seals of this file make the kernel refuse whatever lies behind its end.
+        // The file seals make the kernel refuse whatever lies behind its end.
         arena.file = Arena::new(given.into()).unwrap().file;
         let arena = Arc::new(arena);
         arena.fault().unwrap_err();

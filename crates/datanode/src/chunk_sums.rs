@@ -68,7 +68,8 @@ impl Summing {
 }
 
 impl ChunkSums {
-    /// Returns these chunks with a body after them, whose sums were begun at their end.
+    /// Returns the checksums of the block with a body added at its end. `added` was begun at the
+    /// block's length: its first chunk completes the block's last one.
     pub(crate) fn with(&self, added: &BodySums) -> Self {
         let length = self.length + added.bytes;
         if self.length == 0 {

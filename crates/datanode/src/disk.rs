@@ -6,9 +6,9 @@
 
 mod cached;
 mod deletions;
+mod encrypted_file;
 mod memory;
 mod read;
-mod sealed;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -27,12 +27,12 @@ use sanderling_transport::LogLimiter;
 use thiserror::Error;
 
 use self::deletions::Deletions;
+use self::encrypted_file::{EncryptedFile, EncryptedFileError, Medium};
 use self::read::DiskReader;
-use self::sealed::{Medium, SealError, Seals};
 use crate::capacity::Capacity;
 use crate::chunk_sums::{BodySums, ChunkSums};
+use crate::encryption_key::{Cipher, EncryptionKey, salt};
 use crate::file_names::{self, BLOCK_SUFFIX, MARKER};
-use crate::seal::{Cipher, EncryptionKey, salt};
 use crate::tier::{ReadError, TierBytes};
 
 /// Found in the root of a fresh file system.
@@ -105,7 +105,7 @@ struct BlockFile {
     tier: Arc<DiskTier>,
     path: PathBuf,
     accounted_bytes: AtomicU64,
-    seals: Seals,
+    encrypted: EncryptedFile,
 }
 
 impl DiskTier {
@@ -211,8 +211,8 @@ impl DiskBytes {
         let serial = tier.serial.fetch_add(1, Ordering::Relaxed);
         let path = tier.directory.join(file_names::block(block, serial));
         let accounted_bytes = AtomicU64::new(0);
-        let seals = Seals::new(serial, block);
-        let file = Arc::new(BlockFile { tier: Arc::clone(tier), path, accounted_bytes, seals });
+        let encrypted = EncryptedFile::new(serial, block);
+        let file = Arc::new(BlockFile { tier: Arc::clone(tier), path, accounted_bytes, encrypted });
         Self { file, length: 0, sums: ChunkSums::default() }
     }
 
@@ -231,7 +231,7 @@ impl DiskBytes {
         // A file that has vanished is not begun anew in its middle.
         options.create(self.length == 0).truncate(false).read(true).write(true);
         let file = options.open(&self.file.path);
-        file.map_err(SealError::from)
+        file.map_err(EncryptedFileError::from)
             .and_then(|file| self.file.append(&file, self.length, bytes))
             .map_err(|error| self.error(error, u64::from(added)))?;
         if added > 0 {
@@ -247,7 +247,7 @@ impl DiskBytes {
     /// [`ReadError::Damaged`] when the file is gone, shorter than it was written, or its disk does
     /// not give its bytes; [`Refusal::TierFailed`] when the machine has no means to read it now.
     fn read_file(&self, offset: u32, length: u32) -> Result<Bytes, ReadError> {
-        let file = File::open(&self.file.path).map_err(SealError::from);
+        let file = File::open(&self.file.path).map_err(EncryptedFileError::from);
         file.and_then(|file| self.file.read(&file, offset, length))
             .map_err(|error| self.error(error, u64::from(length)))
     }
@@ -282,11 +282,11 @@ impl DiskBytes {
     }
 
     /// Distinguishes bytes that are gone from a machine that has no files, memory or room left.
-    fn error(&self, error: SealError, bytes: u64) -> ReadError {
+    fn error(&self, error: EncryptedFileError, bytes: u64) -> ReadError {
         let error = match error {
-            SealError::Io(error) => error,
-            SealError::Forged => return ReadError::Damaged(Damage::Checksum),
-            SealError::Exhausted => return full(bytes).into(),
+            EncryptedFileError::Io(error) => error,
+            EncryptedFileError::Forged => return ReadError::Damaged(Damage::Checksum),
+            EncryptedFileError::Exhausted => return full(bytes).into(),
         };
         let is_gone = self.length > 0 && error.kind() == io::ErrorKind::NotFound;
         match error.raw_os_error() {
@@ -320,18 +320,18 @@ impl TierBytes for DiskBytes {
 }
 
 impl BlockFile {
-    fn append(&self, file: &File, at: u32, bytes: &[u8]) -> Result<(), SealError> {
+    fn append(&self, file: &File, at: u32, bytes: &[u8]) -> Result<(), EncryptedFileError> {
         let reading = &self.tier.reading;
         match &self.tier.cipher {
-            Some(cipher) => self.seals.append(Medium { cipher, reading, file }, at, bytes),
+            Some(cipher) => self.encrypted.append(Medium { cipher, reading, file }, at, bytes),
             None => Ok(file.write_all_at(bytes, u64::from(at))?),
         }
     }
 
-    fn read(&self, file: &File, offset: u32, length: u32) -> Result<Bytes, SealError> {
+    fn read(&self, file: &File, offset: u32, length: u32) -> Result<Bytes, EncryptedFileError> {
         let reading = &self.tier.reading;
         match &self.tier.cipher {
-            Some(cipher) => self.seals.read(Medium { cipher, reading, file }, offset, length),
+            Some(cipher) => self.encrypted.read(Medium { cipher, reading, file }, offset, length),
             None => Ok(reading.read(file, offset, length)?),
         }
     }
@@ -339,12 +339,12 @@ impl BlockFile {
     /// Returns how long the file must be for so many bytes of the block.
     fn bytes(&self, length: u32) -> u64 {
         match self.tier.cipher {
-            Some(_) => self.seals.file_bytes(length),
+            Some(_) => self.encrypted.file_bytes(length),
             None => u64::from(length),
         }
     }
 
-    /// Accounts for the block's bytes, as the namenode does: not for those of its seals.
+    /// Accounts for the block's bytes, as the namenode does: not for the tags of its units.
     fn account(&self, length: u32) -> Result<(), Refusal> {
         let before = self.accounted_bytes.load(Ordering::Relaxed);
         if let Some(more) = u64::from(length).checked_sub(before) {

@@ -64,7 +64,8 @@ impl DramBytes {
         Self { arena, pieces: Vec::new(), length: 0, sums, verified }
     }
 
-    /// Returns the block with a body after its end; `None` when the arena has no room.
+    /// Returns the block with the body of a write added at its end; `None` when the arena has no
+    /// room.
     pub(crate) fn with_body(&self, body: BlockBody, sums: &BodySums) -> Option<Self> {
         match body {
             BlockBody::Received(received) => Some(self.with_received(received, sums)),
@@ -112,7 +113,7 @@ impl DramBytes {
         })
     }
 
-    /// Returns the block with the checksums of the bytes that were filled in last.
+    /// Returns the block with the checksums of the bytes that [`Self::filled`] has added.
     pub(crate) fn summed(mut self, sums: &BodySums) -> Self {
         self.sums = self.sums.with(sums);
         self

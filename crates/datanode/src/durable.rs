@@ -5,12 +5,12 @@
 //! their name at once. The manager decides what is sent and completed: see
 //! [`sanderling_core::durable`].
 
-mod apart;
-mod beneath;
 mod bucket;
 mod files;
 mod listing;
+mod opened_directories;
 mod options;
+mod overlaps;
 mod own_names;
 pub(crate) mod report;
 mod store_error;
@@ -72,7 +72,7 @@ pub(crate) struct DurableStores {
     joined_parts: Semaphore,
 }
 
-/// Parts of an upload that are sent as one.
+/// Successive parts of an upload that one request sends, and the memory that they take.
 pub(crate) struct JoinedParts<'a> {
     /// How many they are.
     pub(crate) count: usize,

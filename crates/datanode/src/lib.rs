@@ -26,6 +26,7 @@ mod disk;
 mod disk_room;
 mod dram;
 mod durable;
+mod encryption_key;
 mod error;
 mod fair_room;
 #[doc(hidden)]
@@ -50,7 +51,6 @@ mod push;
 mod received;
 mod report;
 mod scrub;
-mod seal;
 mod server;
 mod service;
 mod store;
@@ -61,11 +61,13 @@ mod upload;
 mod write_queue;
 
 pub use durable::{DurableOptions, DurableStoreError, check_durable_stores};
+pub use encryption_key::{EncryptionKey, KeyError};
 pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
 pub use join_failure::JoinFailure;
 pub use local::LocalOptions;
-pub use object::{CreateBucketError, ObjectOptions, ObjectTierError, SealMismatch, UnusableStore};
+pub use object::{
+    CreateBucketError, EncryptionMismatch, ObjectOptions, ObjectTierError, UnusableStore,
+};
 pub use options::{DatanodeOptions, DiskOptions};
 pub use sanderling_notices::{Acknowledge, NoticeOptions, NoticeSource};
-pub use seal::{EncryptionKey, KeyError};
 pub use server::DatanodeServer;

@@ -128,7 +128,7 @@ impl Link {
     pub(crate) async fn begin_push(&self, length: u32) -> Pushing<'_> {
         let pushing = self.pushing(length);
         if self.pacer.is_some() {
-            let _turn = self.queued_pushes.acquire().await.expect("it is never closed");
+            let _permit = self.queued_pushes.acquire().await.expect("it is never closed");
             self.leave(length.into()).await;
         }
         pushing

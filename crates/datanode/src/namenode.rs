@@ -168,7 +168,7 @@ impl NamenodeLink {
 
     /// Returns the error of a reply that is none to the request.
     pub(crate) fn bad_reply(&self, reply: Reply) -> CallError {
-        let fault = ReplyFault::Other(Box::new(reply));
+        let fault = ReplyFault::Unexpected(Box::new(reply));
         CallError::BadReply { address: self.namenodes.target().to_string(), fault }
     }
 

@@ -45,7 +45,8 @@ impl Membership {
         self.info_of(reply?)
     }
 
-    /// Gives the namenode a notice or recommendation that it does not have, or has no more.
+    /// Sends a notice or recommendation to the namenode that it has not confirmed yet, or has lost
+    /// since.
     pub(crate) async fn repeat_notice(&self) {
         let now = self.clock().now();
         let Some(report) = self.remember(|notices| notices.next_report(now)) else { return };

@@ -9,11 +9,11 @@
 pub(crate) mod caller;
 pub(crate) mod collect;
 mod create_bucket;
+pub(crate) mod encryption;
 pub(crate) mod failure;
 mod garbage;
 mod options;
 mod reader;
-pub(crate) mod sealed;
 pub(crate) mod trailer;
 
 use std::sync::{Arc, OnceLock};
@@ -33,17 +33,17 @@ use tokio::time::timeout;
 
 use self::caller::OperationCaller;
 pub use self::create_bucket::CreateBucketError;
+pub use self::encryption::EncryptionMismatch;
+use self::encryption::{END_BYTES, End, ObjectEncryption};
 use self::failure::{failed, is_full, short};
 use self::garbage::Garbage;
 pub use self::options::{ObjectOptions, ObjectTierError, UnusableStore};
 use self::reader::BlockFetcher;
-pub use self::sealed::SealMismatch;
-use self::sealed::{END_BYTES, End, Sealing};
 use self::trailer::{TierKey, Trailer};
 use crate::capacity::Capacity;
 use crate::chunk_sums::ChunkSums;
+use crate::encryption_key::EncryptionKey;
 use crate::fair_room::RoomPermit;
-use crate::seal::EncryptionKey;
 use crate::tier::{ReadError, TierBytes, not_fetched};
 
 /// Operations on the store at once: 64 MiB of blocks on the way. At 50 ms for a block they carry
@@ -60,7 +60,7 @@ const OPERATIONS_WAITING_MAX: usize = 1024;
 pub(crate) const OBJECT_OPERATIONS: RoomBounds =
     RoomBounds { units_max: OPERATIONS_MAX as u64, waiting_max: OPERATIONS_WAITING_MAX };
 
-/// What a caller lacks that is refused for it.
+/// What a caller lacks if its operation is one too many; part of the text of its refusal.
 pub(crate) const OBJECT_TIER_BUSY: &str = "place for another operation of the object tier";
 
 /// Objects that are looked at when a node starts: nodes of one store have one key. More than one,
@@ -85,7 +85,7 @@ pub(crate) struct ObjectTier {
     cluster: OnceLock<ClusterId>,
     capacity: Capacity,
     options: ObjectOptions,
-    sealing: Sealing,
+    encryption: ObjectEncryption,
     garbage: Garbage,
     operations: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -137,7 +137,7 @@ impl ObjectTier {
             cluster: OnceLock::new(),
             capacity: Capacity::new(Tier::Object, options.bytes),
             options,
-            sealing: Sealing::new(key),
+            encryption: ObjectEncryption::new(key),
             garbage: Garbage::default(),
             operations: Arc::new(Semaphore::new(OPERATIONS_MAX)),
             waiting: Arc::new(Semaphore::new(OPERATIONS_WAITING_MAX)),
@@ -194,7 +194,7 @@ impl ObjectTier {
             let found = self.end_of(meta.location.clone()).await;
             // What cannot be looked at now is looked at when it is read.
             let Ok(Ok((_, end))) = found else { continue };
-            self.sealing.check(end).map_err(|cause| ObjectTierError::Unreadable {
+            self.encryption.check(end).map_err(|cause| ObjectTierError::Unreadable {
                 url: self.options.url.clone(),
                 object: meta.location.to_string(),
                 cause,
@@ -240,7 +240,7 @@ impl ObjectTier {
         let held = self.reserved(key, length)?;
         let trailer = Trailer { block: key.0, epoch: key.1, length, checksum };
         let path = self.path(key)?;
-        let object = self.sealing.seal(self.cluster()?, key, bytes, &trailer);
+        let object = self.encryption.encrypt(self.cluster()?, key, bytes, &trailer);
         let payload = PutPayload::from_iter(object);
         let store = Arc::clone(&self.store);
         let put = async move { store.put(&path, payload).await };
@@ -285,7 +285,7 @@ impl ObjectTier {
         match found {
             Ok((bytes, end)) => {
                 self.check_end(key, end)?;
-                let extra = self.sealing.extra_bytes();
+                let extra = self.encryption.extra_bytes();
                 let length = Trailer::length_within(bytes, extra);
                 length.map(Some).map_err(|error| failed(error.to_string()))
             }
@@ -297,7 +297,7 @@ impl ObjectTier {
     /// Refuses an object that was written with another key, or with one and without one. That is a
     /// mistake in how a node was started: nothing is damaged.
     fn check_end(&self, (block, epoch): TierKey, end: End) -> Result<(), Refusal> {
-        self.sealing.check(end).map_err(|mismatch| {
+        self.encryption.check(end).map_err(|mismatch| {
             tracing::error!(%block, %epoch, "an object cannot be read: {mismatch}");
             failed(format!("block {block} at {epoch} cannot be read: {mismatch}"))
         })
@@ -378,9 +378,9 @@ impl ObjectTier {
         };
         let operations = Arc::clone(&self.operations);
         let working = tokio::spawn(async move {
-            let turn = operations.acquire_owned().await.expect("the semaphore is never closed");
+            let permit = operations.acquire_owned().await.expect("the semaphore is never closed");
             let done = operation.await;
-            drop((turn, place, callers_place));
+            drop((permit, place, callers_place));
             done
         });
         match timeout(self.options.time_max, working).await {
@@ -420,8 +420,8 @@ impl ObjectBytes {
         let tier = &self.tier;
         match tier.end_of(tier.path(self.key)?).await? {
             Ok((bytes, end)) => {
-                let found = Trailer::length_within(bytes, tier.sealing.extra_bytes());
-                if tier.sealing.check(end).is_ok() && found.is_ok_and(|found| found >= length) {
+                let found = Trailer::length_within(bytes, tier.encryption.extra_bytes());
+                if tier.encryption.check(end).is_ok() && found.is_ok_and(|found| found >= length) {
                     return Ok(());
                 }
             }

@@ -12,10 +12,10 @@ use sanderling_transport::Security;
 
 use crate::budget;
 use crate::durable::DurableOptions;
+use crate::encryption_key::EncryptionKey;
 use crate::join_failure::JoinFailure;
 use crate::local::LocalOptions;
 use crate::object::ObjectOptions;
-use crate::seal::EncryptionKey;
 
 /// The options of the disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use sanderling_protocol::{BlockId, Epoch, Header, Refusal};
 
 use crate::local::session::read_packet;
-use crate::object::sealed::End;
+use crate::object::encryption::End;
 use crate::object::trailer::Trailer;
 
 /// The fields at the end of an object of the object tier.
@@ -27,11 +27,11 @@ pub fn object_end(object: &[u8]) -> Option<ObjectEnd> {
     Some(ObjectEnd { block, epoch, length, checksum })
 }
 
-/// Returns whether these bytes of a whole object of the object tier end with the trailer of an
+/// Returns whether these bytes of a whole object of the object tier end with the footer of an
 /// encrypted one. Nothing is decrypted.
 #[must_use]
-pub fn is_sealed(object: &[u8]) -> bool {
-    matches!(End::of(object), End::Sealed(_))
+pub fn is_encrypted(object: &[u8]) -> bool {
+    matches!(End::of(object), End::Encrypted(_))
 }
 
 /// Returns the trailer that ends the object of a block that is not encrypted.

@@ -347,8 +347,8 @@ async fn serve_incarnation(
     let tls = node.options.security.tls.clone();
     let buffers = Buffers::within(BUFFERS_KEPT_BYTES_MAX, node.memory.clone());
     let options = ServeOptions { tls, buffers, turn: TURN, ..ServeOptions::default() };
-    let front = Arc::new(Admission::open(Arc::clone(&node.service)));
-    let serving = serve(listener, front, options, connections.clone());
+    let admission = Arc::new(Admission::open(Arc::clone(&node.service)));
+    let serving = serve(listener, admission, options, connections.clone());
     tokio::pin!(serving);
     let member = Arc::clone(node);
     let staying = control.spawn(async move { member.joiner.stay().await });

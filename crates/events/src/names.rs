@@ -44,14 +44,16 @@ impl NodeNames {
         }
     }
 
-    /// Returns whether an event concerns a node without an entry.
+    /// Returns whether an event concerns a node that has no name here yet. The caller then lists
+    /// the nodes of the catalog, and calls [`Self::give_up`] for those that are not listed either.
     #[must_use]
     pub fn is_missing(&self, events: &[Event]) -> bool {
         let mut nodes = events.iter().flat_map(|event| nodes_of(&event.kind));
         nodes.any(|node| !self.known.contains_key(&node))
     }
 
-    /// Ends the search for names of nodes that the catalog no longer has.
+    /// Ends the search for the names of nodes that these events concern: the catalog no longer has
+    /// them, and they are shown by their ids.
     pub fn give_up(&mut self, events: &[Event]) {
         for node in events.iter().flat_map(|event| nodes_of(&event.kind)) {
             self.known.entry(node).or_default();

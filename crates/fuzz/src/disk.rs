@@ -1,8 +1,8 @@
 //! Targets that feed bytes of files and objects: the journal, snapshots, the object tier.
 
 use sanderling_core::catalog::{Catalog, Command};
-use sanderling_datanode::parsers::{is_sealed, object_end, write_object_end};
-use sanderling_namenode::parsers::{read_segment, read_snapshot, seal_snapshot, write_segment};
+use sanderling_datanode::parsers::{is_encrypted, object_end, write_object_end};
+use sanderling_namenode::parsers::{read_segment, read_snapshot, write_segment, write_snapshot};
 
 /// Decodes the input as a command of the log. One that can be decoded must be equal after it is
 /// encoded and decoded again.
@@ -54,9 +54,9 @@ pub fn segment(input: &[u8]) {
 pub fn snapshot(input: &[u8]) {
     let _ = read_snapshot(input);
     for version in [Catalog::FORMAT_MIN, Catalog::FORMAT] {
-        let Ok(catalog) = read_snapshot(&seal_snapshot(version, input)) else { continue };
+        let Ok(catalog) = read_snapshot(&write_snapshot(version, input)) else { continue };
         let body = postcard::to_stdvec(&catalog).expect("a catalog can be written");
-        let again = read_snapshot(&seal_snapshot(Catalog::FORMAT, &body));
+        let again = read_snapshot(&write_snapshot(Catalog::FORMAT, &body));
         let again = again.expect("what was written can be read");
         let written = postcard::to_stdvec(&again).expect("a catalog can be written");
         assert_eq!(written, body, "a catalog comes back");
@@ -70,8 +70,8 @@ pub fn snapshot(input: &[u8]) {
 /// # Panics
 /// When either does not hold, or when reading panics.
 pub fn trailer(input: &[u8]) {
-    let is_sealed = is_sealed(input);
+    let is_encrypted = is_encrypted(input);
     let Some(end) = object_end(input) else { return };
-    assert!(!is_sealed, "an object is encrypted or not");
+    assert!(!is_encrypted, "an object is encrypted or not");
     assert_eq!(write_object_end(end), input[end.length as usize..]);
 }

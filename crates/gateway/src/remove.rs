@@ -22,7 +22,7 @@ use crate::metadata;
 /// Most keys of one request: as of S3.
 const KEYS_MAX: usize = 1000;
 
-/// Keys that are deleted together. A request of 1,000 keys takes 63 turns of a few round trips
+/// Keys that are deleted together. A request of 1,000 keys takes 63 rounds of a few round trips
 /// each, and leaves the namenode's frames to others. Chosen, not measured.
 const TOGETHER_MAX: usize = 16;
 

@@ -208,7 +208,7 @@ async fn serve(
     options: GatewayOptions,
     shutdown: CancellationToken,
 ) {
-    let front = Arc::new(HttpService {
+    let answering = Arc::new(HttpService {
         metrics: Arc::clone(&api.metrics),
         s3: s3_service(api.clone(), &options),
         api,
@@ -217,7 +217,8 @@ async fn serve(
         ids: Ids::default(),
         idle_timeout: options.idle_timeout,
     });
-    let service = service_fn(move |request: Request<Incoming>| Arc::clone(&front).answer(request));
+    let service =
+        service_fn(move |request: Request<Incoming>| Arc::clone(&answering).answer(request));
     serve_http(listener, service, http_options(&options), shutdown).await;
 }
 

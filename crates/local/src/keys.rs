@@ -68,7 +68,8 @@ impl KeyFiles {
         Ok(keys)
     }
 
-    /// Returns what a client shows.
+    /// Returns the credentials of a client of this cluster: its token, and the authority of
+    /// servers.
     pub(super) fn shown(&self) -> Result<Credentials, Failure> {
         let tls = ClientTls::read(&self.tls_ca, TLS_NAME).map_err(tls_failed)?;
         let token = Some(TokenSource::File(self.token_file.clone()));

@@ -51,7 +51,7 @@ struct RelocationContext {
     round: Arc<AtomicU64>,
 }
 
-/// Acts until the term ends.
+/// Relocates blocks by the mechanism of the baseline until the leadership term ends.
 pub(crate) async fn act(
     caller: &NamenodeClient,
     options: &ManagerOptions,

@@ -217,7 +217,7 @@ impl Archiver {
         loop {
             let pass = async {
                 ticks.tick().await;
-                self.turn().await
+                self.look().await
             };
             let passed = tokio::select! {
                 () = stop.cancelled() => return,
@@ -249,7 +249,7 @@ impl Archiver {
     }
 
     /// Does what is to be done twice a second: the leader stores, the others do nothing.
-    async fn turn(&mut self) -> Result<(), Ended> {
+    async fn look(&mut self) -> Result<(), Ended> {
         let Some(state) = self.state.clone() else { return Ok(()) };
         if !state.group.archives() {
             self.rested_at = Instant::now();

@@ -56,7 +56,8 @@ fn check(state: &NamenodeState, claims: &Claims, request: &Request) -> Result<()
 }
 
 impl Authorized {
-    /// Takes the requests apart; returns those that go on.
+    /// Answers the requests of a frame that need no catalog: those that the claims do not allow,
+    /// and those for a token. Returns the others.
     pub(crate) fn of(
         state: &NamenodeState,
         secret: Option<&Secret>,

@@ -29,10 +29,11 @@ impl Checks {
     /// Checks the catalog as it is once the checks before have ended.
     pub(crate) async fn check(&self, state: &Arc<NamenodeState>) -> Result<Reply, Refusal> {
         let (one, state) = (Arc::clone(&self.one), Arc::clone(state));
-        // In a task of its own: the caller's is not polled while it sends, and would keep the turn.
+        // In a task of its own: the caller's is not polled while it sends, and would keep the
+        // permit.
         let checked = tokio::spawn(async move {
-            let turn = one.acquire_owned().await.map_err(|_| stopping())?;
-            let checked = tokio::task::spawn_blocking(move || check(&state, turn));
+            let permit = one.acquire_owned().await.map_err(|_| stopping())?;
+            let checked = tokio::task::spawn_blocking(move || check(&state, permit));
             checked.await.unwrap_or_else(|_| Err(stopping()))
         });
         checked.await.unwrap_or_else(|_| Err(stopping()))
@@ -41,7 +42,7 @@ impl Checks {
 
 /// Checks an image of the catalog. The next check begins after as much time again: whoever has the
 /// catalog checked in a loop has half of a processor.
-fn check(state: &NamenodeState, turn: OwnedSemaphorePermit) -> Result<Reply, Refusal> {
+fn check(state: &NamenodeState, permit: OwnedSemaphorePermit) -> Result<Reply, Refusal> {
     let namenode = state.namenode.read();
     let (catalog, image) = (namenode.catalog(), namenode.catalog().image());
     let (names, bytes) = (catalog.name_count(), catalog.memory_bytes());
@@ -60,7 +61,7 @@ fn check(state: &NamenodeState, turn: OwnedSemaphorePermit) -> Result<Reply, Ref
     let pause = began.elapsed().min(Checks::PAUSE_MAX);
     tokio::runtime::Handle::current().spawn(async move {
         tokio::time::sleep(pause).await;
-        drop(turn);
+        drop(permit);
     });
     Ok(Reply::Fsck(report))
 }

@@ -16,7 +16,7 @@ pub(crate) mod member;
 pub(crate) mod origin;
 mod outgoing;
 mod own_machine;
-pub(crate) mod rebirth;
+pub(crate) mod recover;
 pub(crate) mod round;
 pub(crate) mod service;
 mod view;

@@ -163,7 +163,10 @@ async fn health(State(api): State<HttpApi>) -> Response {
     let commands = state.namenode.read().catalog().index();
     let lag = group.committed.saturating_sub(group.applied);
     let body = json!({
-        "group": { "standing": serving, "term": group.term, "lag_entries": lag },
+        // `standing` is the former name of `state`, for programs that read it.
+        "group": {
+            "state": serving, "standing": serving, "term": group.term, "lag_entries": lag,
+        },
         "status": word, "role": "namenode", "cluster": cluster, "commands": commands,
         "unix_millis": unix_millis(),
         "failure": failure.or(refusal),
@@ -185,8 +188,10 @@ async fn group(State(api): State<HttpApi>) -> Response {
     });
     let rows: Vec<serde_json::Value> = rows.collect();
     let at_risk = status.at_risk.map(|risk| risk.to_string());
+    let serving = group.serving_state().word();
     page(&json!({
-        "standing": group.serving_state().word(), "member": status.member.0, "term": status.term,
+        // `standing` is the former name of `state`, for programs that read it.
+        "state": serving, "standing": serving, "member": status.member.0, "term": status.term,
         "committed": status.committed, "applied": status.applied, "at_risk": at_risk,
         "spares_missing": status.spares_missing, "dropped_messages": status.dropped,
         "members": rows,

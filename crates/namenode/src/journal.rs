@@ -252,7 +252,8 @@ impl Journal {
         failure
     }
 
-    /// Notes that a sync has failed while changes did not wait for it.
+    /// Fails the journal because of a sync for which no change waited. Returns the failure; the
+    /// journal takes nothing any more.
     pub(crate) fn unsynced(&mut self, cause: Arc<io::Error>) -> JournalFailure {
         self.fail(|path| JournalFailure::Unsynced { path, cause })
     }

@@ -48,7 +48,7 @@ pub use damage::{JournalDamage, RecordDamage, SnapshotDamage};
 pub use error::{ForgottenCause, NamenodeFailure, NamenodeStartError};
 pub use group::join::{GroupCallLimit, JoinError, group_page, notice_member, order_group};
 pub use group::log::{GroupFileDamage, LogError, MemberFilesError};
-pub use group::rebirth::{RebirthError, RecoveredMember, recover_from_member};
+pub use group::recover::{RecoverMemberError, RecoveredMember, recover_from_member};
 pub use group::round::RoundError;
 pub use group::wire::{GroupPage, MemberPage};
 pub use group::{GroupOrder, ServingState};

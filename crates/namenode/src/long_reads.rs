@@ -86,7 +86,7 @@ impl LongReads {
         if self.queue.lock().is_stopped { Unqueued::Stopped } else { Unqueued::Full }
     }
 
-    /// Answers nothing more.
+    /// Ends the thread after the slice that it works on. Frames that wait get no answer.
     pub(crate) fn stop(&self) {
         self.queue.lock().is_stopped = true;
         self.came.notify_one();

@@ -73,6 +73,6 @@ pub fn read_snapshot(file: &[u8]) -> Result<Catalog, NamenodeStartError> {
 
 /// Puts the header of a snapshot of this version before a body, with the right checksum.
 #[must_use]
-pub fn seal_snapshot(version: u32, body: &[u8]) -> Vec<u8> {
+pub fn write_snapshot(version: u32, body: &[u8]) -> Vec<u8> {
     [&snapshot::header(version, body)[..], body].concat()
 }

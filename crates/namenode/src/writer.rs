@@ -2,8 +2,8 @@
 //! thread has it; while it is idle, the receiving thread commits a small frame itself and saves
 //! two context switches.
 //!
-//! What a turn takes together and in which order is decided by [`Turns`]: one lock to prepare, one
-//! write, one lock to apply (group commit).
+//! What a batch takes together and in which order is decided by [`GroupCommit`]: one lock to
+//! prepare, one write, one lock to apply (group commit).
 
 mod events;
 mod group_events;
@@ -17,7 +17,9 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard, RwLockWriteGuard};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
-use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten, WriterLoad};
+use sanderling_core::namenode::{
+    Answers, CommitBatch, CommitWork, GroupCommit, Unwritten, WriterLoad,
+};
 use sanderling_core::replica::{GroupEvents, GroupPlan};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{Instant, NodeId, Request, Term};
@@ -69,7 +71,7 @@ pub(crate) struct CatalogWriter {
     pub(crate) journal: Journal,
     pub(crate) snapshots: Snapshots,
     pub(crate) effects: mpsc::Sender<Effect>,
-    pub(crate) turns: Turns,
+    pub(crate) group_commit: GroupCommit,
     /// This process as a member of a group; `None` while it is the only namenode.
     pub(crate) member: Option<GroupSeat>,
     pub(crate) group_options: GroupSetup,
@@ -108,11 +110,11 @@ impl CatalogWriter {
     /// attended to at once.
     const ARRANGE_EVERY: Duration = Duration::from_millis(200);
 
-    /// [`Turns::SLEEP_MIN`].
-    const SLEEP_MIN: Duration = Duration::from_millis(Turns::SLEEP_MIN.0);
+    /// [`GroupCommit::SLEEP_MIN`].
+    const SLEEP_MIN: Duration = Duration::from_millis(GroupCommit::SLEEP_MIN.0);
 
-    /// [`Turns::SLEEP_MAX`].
-    const SLEEP_MAX: Duration = Duration::from_millis(Turns::SLEEP_MAX.0);
+    /// [`GroupCommit::SLEEP_MAX`].
+    const SLEEP_MAX: Duration = Duration::from_millis(GroupCommit::SLEEP_MAX.0);
 
     /// How long another thread has the lock before its disk is taken to hang. The longest frame
     /// that is made on the thread of a connection has 256 small changes, some milliseconds of work.
@@ -134,7 +136,7 @@ impl CatalogWriter {
         effects: mpsc::Sender<Effect>,
         (work, group_options): (Arc<WorkQueue>, GroupSetup),
     ) -> Self {
-        let (turns, member) = (Turns::new(state.now()), None);
+        let (group_commit, member) = (GroupCommit::new(state.now()), None);
         let (arranged_at, group_plan, own_notice) = (None, None, None);
         let restored = state.namenode.read().catalog().index();
         Self {
@@ -142,7 +144,7 @@ impl CatalogWriter {
             journal,
             snapshots,
             effects,
-            turns,
+            group_commit,
             member,
             group_options,
             work,
@@ -172,11 +174,11 @@ impl CatalogWriter {
             if serves {
                 writer.grant_grace();
             }
-            let batch = work.take(writer.member.is_some());
-            is_running = !batch.is_last;
+            let taken = work.take(writer.member.is_some());
+            is_running = !taken.is_last;
             match serves {
-                true => writer.turn(batch),
-                false => writer.refuse_batch(batch),
+                true => writer.do_work(taken),
+                false => writer.refuse_work(taken),
             }
             writer.maintain();
         }
@@ -208,7 +210,7 @@ impl CatalogWriter {
         claims: Option<Arc<Claims>>,
     ) -> Option<Answers> {
         let _guard = PoisonGuard { state: Arc::clone(&self.state) };
-        self.work_off(Turn::asked(requests, claims)).pop()
+        self.work_off(CommitBatch::asked(requests, claims)).pop()
     }
 
     /// Attends to what came for the member of the group, on the caller's thread.
@@ -220,9 +222,9 @@ impl CatalogWriter {
     /// Does not count time without service against nodes, leases and notices.
     fn grant_grace(&mut self) {
         let now = self.state.now();
-        let excused = self.turns.grant_grace(now, &mut *self.state.namenode.write());
-        if let Some(turn) = excused {
-            self.work_off(turn);
+        let excused = self.group_commit.grant_grace(now, &mut *self.state.namenode.write());
+        if let Some(batch) = excused {
+            self.work_off(batch);
         }
     }
 
@@ -233,66 +235,66 @@ impl CatalogWriter {
             return member.sleep().max(Self::SLEEP_MIN);
         }
         let now = self.state.now();
-        let due = self.turns.due(&*self.state.namenode.read());
+        let due = self.group_commit.due(&*self.state.namenode.read());
         let sleep = due.map_or(Self::SLEEP_MAX, |due| Duration::from(now.until(due)));
         let sleep = self.member.as_ref().map_or(sleep, |member| sleep.min(member.sleep()));
         sleep.clamp(Self::SLEEP_MIN, Self::SLEEP_MAX)
     }
 
-    /// Does everything in a batch, and what time has made necessary.
-    fn turn(&mut self, batch: WorkBatch) {
-        let own = batch.own.into_iter().map(|work| match work {
-            OwnWork::Ordered { order, reply } => TurnWork::Ordered(order, reply),
-            OwnWork::Probed { node, outcome } => TurnWork::Probed(node, outcome),
+    /// Does the work that was taken, and what time has made necessary.
+    fn do_work(&mut self, waiting: WorkBatch) {
+        let own = waiting.own.into_iter().map(|work| match work {
+            OwnWork::Ordered { order, reply } => CommitWork::Ordered(order, reply),
+            OwnWork::Probed { node, outcome } => CommitWork::Probed(node, outcome),
         });
-        let mut taken: Vec<TurnWork> = own.collect();
-        let mut replies = Vec::with_capacity(batch.frames.len());
-        for WaitingFrame { requests, claims, reply } in batch.frames {
+        let mut taken: Vec<CommitWork> = own.collect();
+        let mut replies = Vec::with_capacity(waiting.frames.len());
+        for WaitingFrame { requests, claims, reply } in waiting.frames {
             replies.push(reply);
-            taken.push(TurnWork::Frame(requests, claims));
+            taken.push(CommitWork::Frame(requests, claims));
         }
         let now = self.state.now();
-        let mut turn = self.turns.take(now, &mut *self.state.namenode.write(), taken);
-        for (node, address) in std::mem::take(&mut turn.probes) {
+        let mut batch = self.group_commit.take(now, &mut *self.state.namenode.write(), taken);
+        for (node, address) in std::mem::take(&mut batch.probes) {
             self.send(Effect::Probe { node, address });
         }
-        let answers = self.work_off(turn);
+        let answers = self.work_off(batch);
         for (reply, answers) in replies.into_iter().zip(answers) {
             // A caller that is gone does not want them.
             let _ = reply.send(answers);
         }
     }
 
-    /// Writes and applies the rounds of a turn; returns the answers of its frames.
-    fn work_off(&mut self, mut turn: Turn) -> Vec<Answers> {
+    /// Writes and applies the rounds of a batch; returns the answers of its frames.
+    fn work_off(&mut self, mut batch: CommitBatch) -> Vec<Answers> {
         loop {
-            if turn.must_prepare() {
-                turn.prepare(self.state.now(), &mut *self.state.namenode.write());
+            if batch.must_prepare() {
+                batch.prepare(self.state.now(), &mut *self.state.namenode.write());
             }
-            if turn.commands().len() == 0 {
-                return turn.finish();
+            if batch.commands().len() == 0 {
+                return batch.finish();
             }
-            self.commit(&mut turn);
+            self.commit(&mut batch);
         }
     }
 
     /// Writes a round, then applies it. Commands that were not written change nothing. In a group
     /// the quorum has the round before it is written here.
-    fn commit(&mut self, turn: &mut Turn) {
-        if self.turns.is_late(turn) {
-            self.turns.grace_after(turn, &mut *self.state.namenode.write());
+    fn commit(&mut self, batch: &mut CommitBatch) {
+        if self.group_commit.is_late(batch) {
+            self.group_commit.grace_after(batch, &mut *self.state.namenode.write());
         }
-        let is_start = self.turns.lead(turn);
+        let is_start = self.group_commit.lead(batch);
         let began = self.state.now();
         let mut written = match self.member {
-            None => self.journal.append(turn.commands()),
+            None => self.journal.append(batch.commands()),
             Some(_) => {
-                if let Err(why) = self.agree(turn) {
+                if let Err(why) = self.agree(batch) {
                     self.state.namenode.write().refused();
-                    self.turns.refuse(turn, self.state.now(), &why);
+                    self.group_commit.refuse(batch, self.state.now(), &why);
                     return;
                 }
-                self.store_agreed(turn.commands().collect()).map_err(AppendError::from)
+                self.store_agreed(batch.commands().collect()).map_err(AppendError::from)
             }
         };
         if is_start {
@@ -302,19 +304,19 @@ impl CatalogWriter {
         }
         if let Err(error) = written {
             match self.member {
-                None => self.refuse(turn, error),
-                Some(_) => self.end_agreed(turn, error),
+                None => self.refuse(batch, error),
+                Some(_) => self.end_agreed(batch, error),
             }
             return;
         }
-        self.turns.has_begun();
+        self.group_commit.has_begun();
         self.state.metrics.batches.inc();
         if self.state.refusal.lock().take().is_some() {
             info!("the journal takes changes again");
         }
         let mut namenode = self.state.namenode.write();
-        let (mut applied, every) = (0, Self::lock_turn(turn.commands().len()));
-        let orders = turn.apply(|command, _| {
+        let (mut applied, every) = (0, Self::lock_turn(batch.commands().len()));
+        let orders = batch.apply(|command, _| {
             if applied == every {
                 applied = 0;
                 // Readers see what is applied so far, as after a shorter round. No other writer
@@ -349,7 +351,7 @@ impl CatalogWriter {
     }
 
     /// Refuses a round that the journal of the only namenode did not take.
-    fn refuse(&mut self, turn: &mut Turn, error: AppendError) {
+    fn refuse(&mut self, batch: &mut CommitBatch, error: AppendError) {
         let is_first = self.state.failure.borrow().is_none();
         if let AppendError::Failed(failure) = &error
             && is_first
@@ -361,7 +363,7 @@ impl CatalogWriter {
             warn!(why = %error, "the journal refuses changes; reads go on");
         }
         self.state.namenode.write().refused();
-        self.turns.refuse(turn, self.state.now(), &Unwritten::from(error));
+        self.group_commit.refuse(batch, self.state.now(), &Unwritten::from(error));
     }
 
     fn send(&self, effect: Effect) {
@@ -372,8 +374,8 @@ impl CatalogWriter {
     }
 
     /// Answers what waits for a namenode that does not lead its group.
-    fn refuse_batch(&self, batch: WorkBatch) {
-        for WaitingFrame { requests, reply, .. } in batch.frames {
+    fn refuse_work(&self, taken: WorkBatch) {
+        for WaitingFrame { requests, reply, .. } in taken.frames {
             let refusal = self.state.group.refusal();
             let _ = reply.send(vec![Err(refusal); requests.len()]);
         }
@@ -448,7 +450,7 @@ impl CatalogWriter {
         let term = Term(rand::random());
         let commands = self.state.namenode.write().begin(at, term, commands, cut_bytes);
         let found = found.into_iter().map(|action| Command { at, action });
-        let turn = self.turns.begin(commands.into_iter().chain(found).collect());
-        self.work_off(turn);
+        let batch = self.group_commit.begin(commands.into_iter().chain(found).collect());
+        self.work_off(batch);
     }
 }

@@ -19,8 +19,8 @@ mod names;
 mod notices;
 mod numbers;
 mod once;
+mod tenant_turns;
 mod tree;
-mod turns;
 mod view;
 
 use sanderling_core::catalog::{Action, Applied, Command};
@@ -49,7 +49,7 @@ use names::NameModel;
 use notices::Notices;
 use numbers::Numbers;
 use once::{Arriving, Made};
-use turns::TenantTurns;
+use tenant_turns::TenantTurns;
 use view::View;
 
 /// What the checkers remember. What is not private, the shells record in it themselves.
@@ -288,8 +288,8 @@ impl Checking<'_> {
             return Ok(());
         }
         let now = namenode.clock(runtime.now());
-        // One turn of the namenode may lie between the deadline and its end.
-        let slack = 100_000 + runtime.plan().turn_micros_max * 2;
+        // One batch of the namenode may lie between the deadline and its end.
+        let slack = 100_000 + runtime.plan().gather_micros_max * 2;
         // A clock that jumped must be given the time to be seen.
         let since = namenode.started_at().max(runtime.skewed_at(Host::Namenode));
         // What is due is tried again when the journal takes changes again.

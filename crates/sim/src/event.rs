@@ -85,7 +85,7 @@ pub(crate) enum Timer {
     Damage,
     Work(u64),
     Send(u64),
-    Turn,
+    Commit,
     Wake,
     /// The namenode goes on with a frame of reads.
     Slice,

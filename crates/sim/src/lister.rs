@@ -30,7 +30,7 @@ pub(crate) struct Lister {
 const FRAMES_MAX: u32 = 40;
 
 /// Most requests of one frame. Twice as many slices as a tenant may wait for one other
-/// (`check/turns.rs`), so that a frame that keeps its turn is found.
+/// (`check/tenant_turns.rs`), so that a frame that keeps its turn is found.
 const REQUESTS_MAX: u64 = 16;
 
 /// Directories that one client makes. Few: each makes the listing of all of them longer.

@@ -8,10 +8,10 @@
 mod directory;
 mod disk;
 mod frames;
+mod group_commit;
 mod injected_bugs;
 mod queue;
 pub(crate) mod serve;
-mod turns;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use std::ops::Range;
 use sanderling_core::catalog::{Action, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
 use sanderling_core::namenode::{
-    Namenode, NamenodeConfig, OrderKind, OrderQueue, SnapshotSchedule, Turns,
+    GroupCommit, Namenode, NamenodeConfig, OrderKind, OrderQueue, SnapshotSchedule,
 };
 use sanderling_protocol::{
     ClusterId, Event, Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request,
@@ -55,8 +55,8 @@ pub(crate) struct NamenodeHost {
     queues: FrameQueues,
     /// The commands that the requests of the present round became.
     logged: Vec<(Command, Request)>,
-    is_turn_set: bool,
-    turns: Turns,
+    is_work_due: bool,
+    group_commit: GroupCommit,
     wake_at: Option<u64>,
     order_queues: BTreeMap<(NodeId, OrderKind), NodeOrders>,
     started_at: u64,
@@ -76,7 +76,7 @@ pub(crate) struct NamenodeHost {
     bug: Option<InjectedBug>,
 }
 
-/// Something for the next turn besides frames.
+/// Something for the next batch besides frames.
 #[derive(Debug)]
 pub(crate) enum NamenodeWork {
     Ordered(Box<DatanodeOrder>, Option<OrderReply>),
@@ -120,8 +120,8 @@ impl NamenodeHost {
             inbox: Vec::new(),
             queues: FrameQueues::new(plan),
             logged: Vec::new(),
-            is_turn_set: false,
-            turns: Turns::new(Instant(0)),
+            is_work_due: false,
+            group_commit: GroupCommit::new(Instant(0)),
             wake_at: None,
             order_queues: BTreeMap::new(),
             started_at: 0,

@@ -89,7 +89,7 @@ pub struct Statistics {
     pub refused_frames: u64,
     /// Frames of changes that were made when they arrived.
     pub made_frames: u64,
-    /// Batches of a turn that left frames of changes for the next one.
+    /// Batches that left frames of changes for the next one.
     pub full_batches: u64,
     /// Leaders of the group of namenodes.
     pub elections: u64,

@@ -34,8 +34,8 @@ pub(crate) struct RunPlan {
     pub(crate) disk_bytes: u64,
     pub(crate) lease_millis: u64,
     pub(crate) network: Rates,
-    /// Longest time that the namenode gathers requests for one turn, in microseconds.
-    pub(crate) turn_micros_max: u64,
+    /// Longest time that the namenode gathers requests for one batch, in microseconds.
+    pub(crate) gather_micros_max: u64,
     /// Longest time between a write's admission and its publication, in microseconds.
     pub(crate) copy_micros_max: u64,
     /// Bytes per second that one datanode can push.
@@ -318,7 +318,7 @@ impl RunPlan {
                 delay_micros_max: random.pick(&[200, 2000, 20_000]),
                 ..Rates::default()
             },
-            turn_micros_max: random.pick(&[0, 300, 5000]),
+            gather_micros_max: random.pick(&[0, 300, 5000]),
             copy_micros_max: random.pick(&[0, 500, 20_000]),
             link_bytes_per_second: random.pick(&[1, 4, 40, 400]) * MIB,
             notice_millis_min: None,
@@ -476,8 +476,8 @@ impl RunPlan {
                 plan.faults.retain(|fault| fault.at < plan.calm_at);
             });
         }
-        if self.turn_micros_max > 0 {
-            with(&|plan| plan.turn_micros_max = 0);
+        if self.gather_micros_max > 0 {
+            with(&|plan| plan.gather_micros_max = 0);
         }
         if self.limits.is_small {
             with(&|plan| plan.limits = Limits::default());

@@ -21,8 +21,8 @@ use thiserror::Error;
 use tokio::time::sleep;
 
 use crate::bucket::{BucketUrl, BucketUrlError, TaskBucket};
+use crate::encryption::drawn;
 use crate::mounts;
-use crate::seal::drawn;
 use crate::task_failure::TaskFailure;
 use crate::unfinished;
 

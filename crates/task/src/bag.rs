@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::args::{PaceArgs, StorageArgs, TaskName};
 use crate::backend::{BackendSpec, TaskBackend, hex};
-use crate::seal::drawn;
+use crate::encryption::drawn;
 use crate::supervise::wall_clock;
 
 pub(crate) use agent::agent;

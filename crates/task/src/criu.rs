@@ -16,13 +16,13 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use crate::cell::{CellHandle, CellReply, CellRequest};
 use crate::driver::{CapturedState, CheckpointDriver, ReadState, TaskHandle};
 use crate::dump_gate::DumpGate;
 use crate::generations::{Generations, is_of_generation};
 use crate::image_queue::ImageQueue;
 use crate::image_server::ImageServer;
 use crate::image_stream::{CAPTURE_SOCKET, SERVE_SOCKET, receive};
+use crate::namespaces::{InitReply, InitRequest, NamespacesHandle};
 use crate::pack_writer::PackWriter;
 use crate::private_directory::PrivateDirectory;
 
@@ -49,7 +49,7 @@ pub(crate) struct Criu {
 #[derive(Clone)]
 pub(crate) struct CriuDriver {
     pub(crate) criu: Criu,
-    /// The task's process id in its cell, and the pipes of its output.
+    /// The task's process id in its namespaces, and the pipes of its output.
     pub(crate) root: u32,
     pub(crate) pipes: [String; 2],
     pub(crate) dumps_locks: bool,
@@ -120,15 +120,15 @@ impl Criu {
         self.version
     }
 
-    /// Restores a generation in a cell. Returns the process id of the task in there, and its pipes;
-    /// `Err` in the inner result if the generation is of no use.
+    /// Restores a generation in namespaces. Returns the process id of the task in there, and its
+    /// pipes; `Err` in the inner result if the generation is of no use.
     ///
     /// # Errors
-    /// The backend cannot be read, CRIU failed although the generation is good, or the cell has
-    /// ended: try this generation again, and not the one before it.
+    /// The backend cannot be read, CRIU failed although the generation is good, or the namespaces
+    /// have ended: try this generation again, and not the one before it.
     pub(crate) async fn restore(
         &self,
-        cell: &CellHandle,
+        namespaces: &NamespacesHandle,
         generations: &Generations,
         manifest: &CheckpointManifest,
         record: &CriuRecord,
@@ -142,8 +142,8 @@ impl Criu {
         let (stop, failed) = server.serve(listener, directory.path().join(SERVE_SOCKET));
         let mut arguments = self.arguments("restore", directory.path(), record.has_own_network);
         arguments.extend(["-d".to_owned(), "--restore-sibling".to_owned()]);
-        let reply = cell
-            .call(&CellRequest::Restore {
+        let reply = namespaces
+            .call(&InitRequest::Restore {
                 criu: self.program.clone(),
                 arguments,
                 pipes: record.output_pipes.clone(),
@@ -159,8 +159,8 @@ impl Criu {
             None => None,
         };
         let code = match reply {
-            CellReply::Running { root, pipes } => return Ok(Ok((root, pipes))),
-            CellReply::Criu { code } => code,
+            InitReply::Running { root, pipes } => return Ok(Ok((root, pipes))),
+            InitReply::Criu { code } => code,
             _ => -1,
         };
         let number = manifest.generation;
@@ -190,10 +190,10 @@ impl CheckpointDriver for CriuDriver {
         task: &TaskHandle,
         prepare: impl Future<Output = Result<P, Failure>>,
     ) -> Result<Option<(CriuDump, P)>, Failure> {
-        let cell = task.cell.clone().expect("a task of this driver has its namespaces");
-        let (root, has_own_network) = (self.root, cell.has_own_network);
-        let check = CellRequest::Check { root, allows_locks: self.dumps_locks, has_own_network };
-        let CellReply::Checked { is_starting, problems } = cell.call(&check).await? else {
+        let namespaces = task.namespaces.clone().expect("a task of this driver has its namespaces");
+        let (root, has_own_network) = (self.root, namespaces.has_own_network);
+        let check = InitRequest::Check { root, allows_locks: self.dumps_locks, has_own_network };
+        let InitReply::Checked { is_starting, problems } = namespaces.call(&check).await? else {
             let cause = "the answer of the task's init was another";
             return Err(Failure::new(Exit::Failure, FailureKind::Bug, cause));
         };
@@ -229,14 +229,14 @@ impl CheckpointDriver for CriuDriver {
         let (sender, result) = mpsc::channel();
         // It goes on when this dump is given up: CRIU is waited for in any case.
         tokio::spawn(async move {
-            let reply = cell.call(&CellRequest::Dump { criu, arguments }).await;
+            let reply = namespaces.call(&InitRequest::Dump { criu, arguments }).await;
             // CRIU has ended, and the task goes on.
             let free_at = Instant::now();
             let ended = match reply {
-                Ok(CellReply::Criu { code: 0 }) => {
+                Ok(InitReply::Criu { code: 0 }) => {
                     Ok(ReadState { driver: DriverRecord::Criu(record), free_at })
                 }
-                Ok(CellReply::Criu { code }) => {
+                Ok(InitReply::Criu { code }) => {
                     Err(directory.logged().unwrap_or_else(|| ended_with(code)))
                 }
                 Ok(_) => Err("the answer of the task's init was another".to_owned()),

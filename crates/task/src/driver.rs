@@ -6,8 +6,8 @@ use sanderling_command::failure::Failure;
 use sanderling_core::checkpoint::DriverRecord;
 use tokio::time::Instant;
 
-use crate::cell::CellHandle;
 use crate::criu::CriuDump;
+use crate::namespaces::NamespacesHandle;
 use crate::pack_writer::PackWriter;
 use crate::state::read_chunks;
 
@@ -51,7 +51,7 @@ pub(crate) struct TaskHandle {
     /// Its process id, as this process sees it.
     pub(crate) pid: u32,
     /// Its namespaces, if it has its own.
-    pub(crate) cell: Option<CellHandle>,
+    pub(crate) namespaces: Option<NamespacesHandle>,
 }
 
 /// A state that lies in a directory and stays as it is.

@@ -29,14 +29,14 @@ pub(crate) struct TurnQueue {
 
 /// The place of one dump among the turns. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct DumpTicket {
     queue: Arc<TurnQueue>,
     id: u64,
-    state: Mutex<TurnState>,
+    state: Mutex<TicketState>,
 }
 
 #[derive(Debug, Default)]
-struct TurnState {
+struct TicketState {
     /// The dump, if it is the last one at a notice.
     last: Option<LastDump>,
     /// Since when it waits for its turn.
@@ -61,9 +61,9 @@ impl TurnQueue {
     }
 
     /// Returns a place for a dump.
-    pub(crate) fn turn(self: &Arc<Self>) -> Turn {
+    pub(crate) fn turn(self: &Arc<Self>) -> DumpTicket {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        Turn { queue: Arc::clone(self), id, state: Mutex::default() }
+        DumpTicket { queue: Arc::clone(self), id, state: Mutex::default() }
     }
 
     fn end(&self, id: u64, is_stored: bool) {
@@ -72,7 +72,7 @@ impl TurnQueue {
     }
 }
 
-impl Turn {
+impl DumpTicket {
     /// Takes note of a notice. A dump that waits, or that has not come so far, waits for its turn
     /// as a last one; one that has begun goes on, and takes so much longer.
     pub(crate) fn at_notice(&self, dump: LastDump, rest: Millis) {
@@ -92,7 +92,7 @@ impl Turn {
     /// last dump needs what it takes if it is not.
     ///
     /// # Errors
-    /// The dump would not end in time any more: [`Turn::refused`].
+    /// The dump would not end in time any more: [`DumpTicket::refused`].
     pub(crate) async fn come(&self) -> Result<(), Failure> {
         self.begin_to_wait();
         loop {
@@ -161,7 +161,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for DumpTicket {
     fn drop(&mut self) {
         self.queue.end(self.id, false);
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     /// Returns a dump that was under way when the notice came.
-    async fn under_way(queue: &Arc<TurnQueue>) -> Turn {
+    async fn under_way(queue: &Arc<TurnQueue>) -> DumpTicket {
         let turn = queue.turn();
         turn.come().await.expect("nothing else is under way");
         turn.at_notice(dump(600_000, 600_000), Millis(600_000));

@@ -17,9 +17,9 @@ use sanderling_core::checkpoint::{
 use tokio::task::{JoinHandle, spawn_blocking};
 use zstd::bulk::Decompressor;
 
-use crate::pack_cache::{PackCache, sealed_bytes};
+use crate::encryption::{PackCipher, TaskKey};
+use crate::pack_cache::{PackCache, stored_bytes};
 use crate::reserved_memory::PackMemory;
-use crate::seal::{PackCipher, TaskKey};
 use crate::task_failure::TaskFailure;
 
 /// Bytes of the stream that are decoded at once, a whole number of chunks. Chunks that follow each
@@ -81,7 +81,7 @@ struct DecodingBatch<'a> {
 /// What a thread needs to open chunks, one after the other.
 struct ChunkOpener {
     decompressor: Decompressor<'static>,
-    /// The bytes of one chunk, sealed and then opened.
+    /// The bytes of one chunk, encrypted and then decrypted.
     body: Vec<u8>,
 }
 
@@ -133,7 +133,7 @@ impl<S: PackSource> GenerationReader<S> {
             let here = chunks.partition_point(|it| start_of(it) < place.end);
             let (present, later) = chunks.split_at(here);
             self.fetch_ahead(present, later);
-            let sealed = self.sealed(present).await?;
+            let encrypted = self.encrypted(present).await?;
             if decoding.len() == DECODING_MAX
                 && let Some(batch) = decoding.pop_front()
             {
@@ -142,7 +142,7 @@ impl<S: PackSource> GenerationReader<S> {
             let from = range.start.max(start) - start;
             let wanted = from as usize..(range.end.min(place.end) - start) as usize;
             (chunks, start) = (later, place.end);
-            let bytes = self.decode(present.to_vec(), sealed, place);
+            let bytes = self.decode(present.to_vec(), encrypted, place);
             decoding.push_back(DecodingBatch { chunks: present, wanted, bytes });
         }
         for batch in decoding {
@@ -179,20 +179,20 @@ impl<S: PackSource> GenerationReader<S> {
         });
     }
 
-    /// Returns the sealed bytes of chunks; none of those that lie beyond the end of their pack.
-    async fn sealed(&self, chunks: &[StoredChunk]) -> Result<Vec<Bytes>, Failure> {
+    /// Returns the encrypted bytes of chunks; none of those that lie beyond the end of their pack.
+    async fn encrypted(&self, chunks: &[StoredChunk]) -> Result<Vec<Bytes>, Failure> {
         let mut runs = Vec::new();
         let mut rest = chunks;
         while !rest.is_empty() {
             let (run, after) = rest.split_at(run_length(rest));
-            runs.push(self.sealed_run(run));
+            runs.push(self.encrypted_run(run));
             rest = after;
         }
         Ok(try_join_all(runs).await?.concat())
     }
 
     /// Returns the same of chunks that follow each other in one pack.
-    async fn sealed_run(&self, run: &[StoredChunk]) -> Result<Vec<Bytes>, Failure> {
+    async fn encrypted_run(&self, run: &[StoredChunk]) -> Result<Vec<Bytes>, Failure> {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
         let number = first.pack;
         let (bytes, start) = match self.cache.slot(number) {
@@ -225,18 +225,18 @@ impl<S: PackSource> GenerationReader<S> {
     fn decode(
         self: &Arc<Self>,
         chunks: Vec<StoredChunk>,
-        sealed: Vec<Bytes>,
+        encrypted: Vec<Bytes>,
         place: Range<u64>,
     ) -> JoinHandle<Result<Vec<u8>, Failure>> {
         let reader = Arc::clone(self);
-        spawn_blocking(move || reader.decoded(&chunks, &sealed, &place))
+        spawn_blocking(move || reader.decoded(&chunks, &encrypted, &place))
     }
 
     /// Returns the bytes at a place of the stream: those of its chunks, and zeros.
     fn decoded(
         &self,
         chunks: &[StoredChunk],
-        sealed: &[Bytes],
+        encrypted: &[Bytes],
         place: &Range<u64>,
     ) -> Result<Vec<u8>, Failure> {
         let mut whole = vec![0; (place.end - place.start) as usize];
@@ -244,10 +244,10 @@ impl<S: PackSource> GenerationReader<S> {
             return Ok(whole);
         }
         let mut opener = ChunkOpener::new()?;
-        for (chunk, sealed) in chunks.iter().zip(sealed) {
+        for (chunk, encrypted) in chunks.iter().zip(encrypted) {
             let start = (start_of(chunk) - place.start) as usize;
             let end = whole.len().min(start + CHUNK_BYTES);
-            let opened = self.open(chunk, sealed, &mut opener, &mut whole[start..end]);
+            let opened = self.decrypt(chunk, encrypted, &mut opener, &mut whole[start..end]);
             opened.ok_or_else(|| {
                 let (position, id) = (chunk.position, self.packs[chunk.pack as usize].id);
                 self.bad(format_args!("its chunk {position} in pack {id} is damaged"))
@@ -257,10 +257,10 @@ impl<S: PackSource> GenerationReader<S> {
     }
 
     /// Writes the content of a chunk over zeros; `None` if the chunk is damaged.
-    fn open(
+    fn decrypt(
         &self,
         chunk: &StoredChunk,
-        sealed: &[u8],
+        encrypted: &[u8],
         opener: &mut ChunkOpener,
         zeros: &mut [u8],
     ) -> Option<()> {
@@ -268,8 +268,8 @@ impl<S: PackSource> GenerationReader<S> {
         let cipher =
             self.ciphers[number].get_or_init(|| self.key.pack_cipher(self.packs[number].id));
         opener.body.clear();
-        opener.body.extend_from_slice(sealed);
-        let stored = cipher.open(u64::from(chunk.offset), &chunk.name.0, &mut opener.body)?;
+        opener.body.extend_from_slice(encrypted);
+        let stored = cipher.decrypt(u64::from(chunk.offset), &chunk.name.0, &mut opener.body)?;
         let content = zeros.get_mut(..chunk.content.bytes as usize)?;
         expand(stored, chunk.content.codec, &mut opener.decompressor, content)?;
         (self.chunk_key.name(content) == chunk.name).then_some(())
@@ -308,7 +308,7 @@ fn start_of(chunk: &StoredChunk) -> u64 {
 
 /// Returns where in its pack a chunk ends.
 fn end_of(chunk: &StoredChunk) -> u64 {
-    u64::from(chunk.offset) + sealed_bytes(chunk)
+    u64::from(chunk.offset) + stored_bytes(chunk)
 }
 
 /// Returns how many of some chunks follow each other in the pack of the first one.
@@ -323,7 +323,7 @@ fn run_length(chunks: &[StoredChunk]) -> usize {
 /// Returns the bytes of a chunk that begins at a place of some bytes; none if they end before it.
 fn part(bytes: &Bytes, start: u32, chunk: &StoredChunk) -> Bytes {
     let start = start as usize;
-    let end = start + sealed_bytes(chunk) as usize;
+    let end = start + stored_bytes(chunk) as usize;
     if end <= bytes.len() { bytes.slice(start..end) } else { Bytes::new() }
 }
 

@@ -23,11 +23,11 @@ use tokio::time::Instant as Moment;
 use crate::backend::{TaskBackend, number_of};
 use crate::driver::{CapturedState, ReadState};
 use crate::dump_policy::DumpPolicy;
+use crate::encryption::{DecryptError, ENCRYPTED_MANIFEST_BYTES_MAX, TaskKey};
 use crate::generation_reader::{GenerationReader, PackSource};
 use crate::lock::TaskLock;
 use crate::pack_writer::{PackCost, PackWriter};
 use crate::reserved_memory::{PackMemory, RESERVED, ReservedMemory};
-use crate::seal::{SEALED_MANIFEST_BYTES_MAX, SealError, TaskKey};
 use crate::state::Unpacking;
 use crate::task_failure::TaskFailure;
 
@@ -134,8 +134,8 @@ impl Generations {
 
     async fn manifest(&self, number: u64) -> Result<CheckpointManifest, Failure> {
         let name = manifest_name(number);
-        let sealed = match self.backend.get_within(&name, SEALED_MANIFEST_BYTES_MAX).await {
-            Ok(Some(sealed)) => sealed,
+        let encrypted = match self.backend.get_within(&name, ENCRYPTED_MANIFEST_BYTES_MAX).await {
+            Ok(Some(encrypted)) => encrypted,
             Ok(None) => return Err(self.bad(number, "its manifest is gone")),
             Err(failure) if TaskFailure::TooLong.is(&failure) => {
                 return Err(self.bad(number, failure.cause));
@@ -146,12 +146,12 @@ impl Generations {
             // The backend fails, or a limit of this process is reached: the manifest may be good.
             Err(failure) => return Err(failure),
         };
-        let opened = self.key.open_manifest(&self.task, number, &sealed);
+        let opened = self.key.decrypt_manifest(&self.task, number, &encrypted);
         let bytes = opened.map_err(|error| {
             let means = match error {
-                SealError::NoManifest => TaskFailure::BadGeneration,
-                SealError::OtherKey => TaskFailure::OtherKey,
-                SealError::Damaged => TaskFailure::DamagedGeneration,
+                DecryptError::NoManifest => TaskFailure::BadGeneration,
+                DecryptError::OtherKey => TaskFailure::OtherKey,
+                DecryptError::Damaged => TaskFailure::DamagedGeneration,
             };
             self.refused(means, number, error)
         })?;
@@ -274,9 +274,9 @@ impl Generations {
             let cause = format!("the state of {state} is too large: {most} without zeros is most");
             return Err(Failure::new(Exit::Failure, FailureKind::StateTooLarge, cause));
         }
-        let sealed = self.key.seal_manifest(&self.task, number, bytes);
+        let encrypted = self.key.encrypt_manifest(&self.task, number, bytes);
         lock.check_own(&self.task).await?;
-        if self.backend.put_absent(&manifest_name(number), sealed).await? {
+        if self.backend.put_absent(&manifest_name(number), encrypted).await? {
             return Ok((manifest, cost));
         }
         let cause = format!("another runner of {} has written generation {number}", self.task);

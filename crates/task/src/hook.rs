@@ -157,7 +157,7 @@ mod tests {
             sleep(LOOK_EVERY).await;
         }
         let hook = Hook::new(place.path(), Duration::from_secs(3600));
-        let task = TaskHandle { pid: child.id(), cell: None };
+        let task = TaskHandle { pid: child.id(), namespaces: None };
         let captured = hook.capture(&task, async { Ok(()) }).await;
         assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookEnded);
         assert!(child.wait().unwrap().success());
@@ -192,7 +192,7 @@ while [ -d "$0" ]; do sleep 0.01; done
         let mut child = command.args(["-c", FAILS_ONCE]).arg(place.path()).spawn().unwrap();
         until(|| handles_usr1(child.id())).await;
         let mut hook = Hook::new(place.path(), Duration::ZERO);
-        let task = TaskHandle { pid: child.id(), cell: None };
+        let task = TaskHandle { pid: child.id(), namespaces: None };
         let captured = hook.capture(&task, async { Ok(()) }).await;
         assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookTimeout);
         std::fs::write(place.path().join("go"), "").unwrap();

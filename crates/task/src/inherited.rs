@@ -13,7 +13,7 @@ const FIRST: libc::c_uint = 3;
 /// dumps none that comes from outside of the task.
 ///
 /// # Errors
-/// The kernel is older than Linux 5.11.
+/// The system's error: kernels before Linux 5.11 cannot do this.
 pub(crate) fn keep_from_children() -> io::Result<()> {
     // SAFETY: the call takes three numbers, and no descriptor is closed under its owner.
     let result = unsafe {

@@ -21,9 +21,9 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use crate::cell::{CellReply, CellRequest, TaskEnd, words_of};
 use crate::descriptors::problems;
 use crate::inherited::keep_from_children;
+use crate::namespaces::{InitReply, InitRequest, TaskEnd, words_of};
 
 /// Process ids below it are left to this process and to CRIU, so that those of the task are free
 /// when it is restored. The kernel leaves as many out when it begins again from the lowest.
@@ -37,7 +37,7 @@ const STARTING: &[u8] = b"\0task\0child\0--session\0";
 
 /// Why a request of the runner was not carried out.
 #[derive(Debug, Error)]
-enum CellError {
+enum InitError {
     /// It is not of the runner's release.
     #[error("a request cannot be read: {0}")]
     Unreadable(#[source] serde_json::Error),
@@ -58,7 +58,7 @@ enum CellError {
     Io(#[from] io::Error),
 }
 
-/// What runs in the cell.
+/// What runs in the namespaces.
 struct Init {
     writer: tokio::net::unix::OwnedWriteHalf,
     root: Option<u32>,
@@ -129,55 +129,55 @@ pub(crate) fn run() -> Result<(), Failure> {
 impl Init {
     async fn request(&mut self, line: &str) {
         let result = match serde_json::from_str(line) {
-            Ok(CellRequest::Start { words, is_restored, has_own_network }) => {
+            Ok(InitRequest::Start { words, is_restored, has_own_network }) => {
                 self.has_own_network = has_own_network;
                 self.start(words_of(&words).into(), is_restored).map(Some)
             }
-            Ok(CellRequest::Restore { criu, arguments, pipes, has_own_network }) => {
+            Ok(InitRequest::Restore { criu, arguments, pipes, has_own_network }) => {
                 self.has_own_network = has_own_network;
                 self.restore(&criu, &arguments, pipes).map(|()| None)
             }
-            Ok(CellRequest::Check { root, allows_locks, has_own_network }) => {
+            Ok(InitRequest::Check { root, allows_locks, has_own_network }) => {
                 let problems = problems(root, allows_locks, has_own_network);
-                Ok(Some(CellReply::Checked { is_starting: is_starting(root), problems }))
+                Ok(Some(InitReply::Checked { is_starting: is_starting(root), problems }))
             }
-            Ok(CellRequest::Dump { criu, arguments }) => {
-                self.criu(&criu, &arguments).map(|()| None).map_err(CellError::from)
+            Ok(InitRequest::Dump { criu, arguments }) => {
+                self.criu(&criu, &arguments).map(|()| None).map_err(InitError::from)
             }
-            Ok(CellRequest::End { within_millis }) => {
+            Ok(InitRequest::End { within_millis }) => {
                 self.signal(Signal::TERM);
                 self.kill_at = Some(Instant::now() + Duration::from_millis(within_millis));
                 Ok(None)
             }
-            Err(error) => Err(CellError::Unreadable(error)),
+            Err(error) => Err(InitError::Unreadable(error)),
         };
         match result {
             Ok(None) => {}
             Ok(Some(reply)) => self.reply(&reply).await,
-            Err(error) => self.reply(&CellReply::Refused { why: error.to_string() }).await,
+            Err(error) => self.reply(&InitReply::Refused { why: error.to_string() }).await,
         }
     }
 
-    async fn reply(&mut self, reply: &CellReply) {
+    async fn reply(&mut self, reply: &InitReply) {
         let line = serde_json::to_string(reply).expect("a reply can be encoded") + "\n";
         // Without a runner this process ends when it reads the next request.
         let _ = self.writer.write_all(line.as_bytes()).await;
     }
 
-    fn start(&mut self, words: Vec<OsString>, is_restored: bool) -> Result<CellReply, CellError> {
+    fn start(&mut self, words: Vec<OsString>, is_restored: bool) -> Result<InitReply, InitError> {
         self.prepare_network()?;
         std::fs::write(LAST_PID, (TASK_PIDS_FROM - 1).to_string())?;
         let [out, err] = self.pipes()?;
         let pipes = [name_of(&out)?, name_of(&err)?];
         let program = process::program();
-        let mut command = program.map_err(|failure| CellError::NoProgram(Box::new(failure)))?;
+        let mut command = program.map_err(|failure| InitError::NoProgram(Box::new(failure)))?;
         command.args(["task", "child", "--session", "--"]).args(words);
         if is_restored {
             command.env("SANDERLING_TASK_RESTORED", "1");
         }
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()?;
         self.root = Some(child.id());
-        Ok(CellReply::Running { root: child.id(), pipes })
+        Ok(InitReply::Running { root: child.id(), pipes })
     }
 
     fn restore(
@@ -185,7 +185,7 @@ impl Init {
         criu: &Path,
         arguments: &[String],
         was: [String; 2],
-    ) -> Result<(), CellError> {
+    ) -> Result<(), InitError> {
         self.prepare_network()?;
         let [out, err] = self.pipes()?;
         let mut arguments = arguments.to_vec();
@@ -214,15 +214,15 @@ impl Init {
         Ok([out, err])
     }
 
-    fn prepare_network(&self) -> Result<(), CellError> {
+    fn prepare_network(&self) -> Result<(), InitError> {
         if !self.has_own_network {
             return Ok(());
         }
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
         match up {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(CellError::NoLoopback { status }),
-            Err(error) => Err(CellError::NoIp(error)),
+            Ok(status) => Err(InitError::NoLoopback { status }),
+            Err(error) => Err(InitError::NoIp(error)),
         }
     }
 
@@ -245,7 +245,7 @@ impl Init {
             if Some(pid) == self.root {
                 self.drain().await;
                 let (code, signal) = (status.exit_status(), status.terminating_signal());
-                self.reply(&CellReply::Ended(TaskEnd { code, signal })).await;
+                self.reply(&InitReply::Ended(TaskEnd { code, signal })).await;
                 return true;
             }
         }
@@ -255,7 +255,7 @@ impl Init {
     async fn criu_ended(&mut self, status: WaitStatus) {
         let code = status.exit_status().unwrap_or(-1);
         let Some(pipes) = self.restoring.take() else {
-            return self.reply(&CellReply::Criu { code }).await;
+            return self.reply(&InitReply::Criu { code }).await;
         };
         let root = pids().into_iter().filter(|pid| *pid >= TASK_PIDS_FROM).find(|pid| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -263,13 +263,13 @@ impl Init {
             parent == Some("1")
         });
         let (true, Some(root)) = (code == 0, root) else {
-            return self.reply(&CellReply::Criu { code: if code == 0 { -1 } else { code } }).await;
+            return self.reply(&InitReply::Criu { code: if code == 0 { -1 } else { code } }).await;
         };
         self.root = Some(root);
         // New processes of the task get ids that CRIU does not take at the next restore.
         let last = pids().into_iter().max().unwrap_or(0).max(TASK_PIDS_FROM - 1);
         let _ = std::fs::write(LAST_PID, last.to_string());
-        self.reply(&CellReply::Running { root, pipes }).await;
+        self.reply(&InitReply::Running { root, pipes }).await;
     }
 
     /// Ends what the task left behind, and waits until all of its output is copied.
@@ -324,9 +324,9 @@ mod tests {
 
     #[test]
     fn refused_request_keeps_its_cause() {
-        let fault = serde_json::from_str::<CellRequest>("{").unwrap_err();
+        let fault = serde_json::from_str::<InitRequest>("{").unwrap_err();
         let text = format!("a request cannot be read: {fault}");
-        let error = CellError::Unreadable(fault);
+        let error = InitError::Unreadable(fault);
         assert_eq!(error.to_string(), text);
         assert!(error.source().is_some_and(|cause| cause.is::<serde_json::Error>()));
     }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{CHECK, TaskBackend, hex, number_of};
-use crate::seal::drawn;
+use crate::encryption::drawn;
 use crate::task_failure::TaskFailure;
 
 /// Pause between two looks at a lock whose runner may be dead.

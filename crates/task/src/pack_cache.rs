@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use sanderling_core::checkpoint::{ManifestPack, SEAL_BYTES, StoredChunk};
+use sanderling_core::checkpoint::{ManifestPack, StoredChunk, TAG_BYTES};
 use tokio::sync::OnceCell;
 
 use crate::reserved_memory::PackMemory;
@@ -46,7 +46,7 @@ impl PackCache {
         let pack_bytes: Vec<u64> = packs.iter().map(|pack| pack.bytes).collect();
         let mut unread = vec![0; packs.len()];
         for chunk in planned {
-            unread[chunk.pack as usize] += sealed_bytes(chunk);
+            unread[chunk.pack as usize] += stored_bytes(chunk);
         }
         let held = HeldPacks { unread, slots: BTreeMap::new(), bytes: 0 };
         Self { pack_bytes, memory, held: Mutex::new(held) }
@@ -77,7 +77,7 @@ impl PackCache {
     pub(crate) fn note_read(&self, chunk: &StoredChunk) {
         let mut held = self.held();
         let unread = &mut held.unread[chunk.pack as usize];
-        *unread = unread.saturating_sub(sealed_bytes(chunk));
+        *unread = unread.saturating_sub(stored_bytes(chunk));
         if *unread == 0 && held.slots.remove(&chunk.pack).is_some() {
             held.bytes -= self.pack_bytes[chunk.pack as usize];
         }
@@ -102,8 +102,8 @@ impl PackCache {
 }
 
 /// Returns how many bytes a chunk has in its pack.
-pub(crate) fn sealed_bytes(chunk: &StoredChunk) -> u64 {
-    u64::from(chunk.content.stored) + SEAL_BYTES as u64
+pub(crate) fn stored_bytes(chunk: &StoredChunk) -> u64 {
+    u64::from(chunk.content.stored) + TAG_BYTES as u64
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     /// Bytes of the content of a chunk that has 1,000 in its pack.
-    const CONTENT_BYTES: u32 = 1000 - SEAL_BYTES as u32;
+    const CONTENT_BYTES: u32 = 1000 - TAG_BYTES as u32;
 
     fn packs(number: u8, bytes: u64) -> Vec<ManifestPack> {
         (0..number).map(|id| ManifestPack { id: PackId([id; 32]), bytes }).collect()

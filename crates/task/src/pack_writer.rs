@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use zstd::bulk::Compressor;
 
-use crate::seal::{TaskKey, drawn};
+use crate::encryption::{TaskKey, drawn};
 use crate::state::ChunkSink;
 
 /// The fastest level of Zstandard's usual ones.

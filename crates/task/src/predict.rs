@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::backend::{BackendSpec, TaskBackend};
+use crate::encryption::{TaskKey, drawn};
 use crate::generations::pack_name;
 use crate::pack_writer::PackWriter;
-use crate::seal::{TaskKey, drawn};
 use crate::state::ChunkSink;
 
 /// Bytes of each object with which the backend is measured: a pack.

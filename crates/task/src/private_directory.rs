@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use sanderling_command::failure::Failure;
 
 use crate::backend::hex;
-use crate::seal::drawn;
+use crate::encryption::drawn;
 use crate::state::{make_private, remove_any};
 
 /// How the names of all of them begin, and end. Directories with other names are no runner's.

@@ -20,21 +20,21 @@ use tokio::time::Instant;
 
 use crate::args::{PaceArgs, RestoreArgs, RunArgs, StorageArgs};
 use crate::backend::{BackendSpec, TaskBackend, hex};
-use crate::cell::Cell;
 use crate::criu::{Criu, CriuDriver, machine_view};
 use crate::driver_args::{DriverArg, DriverArgs, NetworkArg};
 use crate::dump_policy::DumpPolicy;
+use crate::encryption::TaskKey;
 use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
 use crate::lock::{self, LockWatch, TaskLock};
 use crate::machine_notices::MachineNotices;
 use crate::mounts;
+use crate::namespaces::TaskNamespaces;
 use crate::predict::measure;
 use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
 use crate::run_record::RunRecord;
 use crate::running::{END_WITHIN, RunningTask, TaskEnvironment};
-use crate::seal::TaskKey;
 use crate::state_lock::StateLock;
 use crate::supervise::{Drivers, Followed, Lives, RunReport, RunTimes, Runner, Triggers};
 use crate::task_failure::TaskFailure;
@@ -421,11 +421,12 @@ impl Start<'_> {
         let view = machine_view(self.criu.as_ref());
         record.fits(&view).map_err(|error| refused(error.to_string()))?;
         let Some(criu) = &self.criu else { return Err(refused("there is no CRIU".to_owned())) };
-        let cell = self.cell(record.has_own_network)?;
-        let restored = criu.restore(&cell.handle(), self.generations, manifest, record).await?;
+        let namespaces = self.namespaces(record.has_own_network)?;
+        let restored =
+            criu.restore(&namespaces.handle(), self.generations, manifest, record).await?;
         Ok(restored.map(|(root, pipes)| {
             let driver = self.driver(criu, root, pipes);
-            (RunningTask::of_cell(cell, root), Some(driver))
+            (RunningTask::in_namespaces(namespaces, root), Some(driver))
         }))
     }
 
@@ -437,14 +438,14 @@ impl Start<'_> {
             let task = RunningTask::start(&self.environment(), self.command, is_restored)?;
             return Ok((task, None));
         };
-        let cell = self.cell(self.pace.driver.network == NetworkArg::Own)?;
+        let namespaces = self.namespaces(self.pace.driver.network == NetworkArg::Own)?;
         let (root, pipes) =
-            RunningTask::start_in(&cell.handle(), self.command, is_restored).await?;
-        Ok((RunningTask::of_cell(cell, root), Some(self.driver(criu, root, pipes))))
+            RunningTask::start_in(&namespaces.handle(), self.command, is_restored).await?;
+        Ok((RunningTask::in_namespaces(namespaces, root), Some(self.driver(criu, root, pipes))))
     }
 
-    fn cell(&self, has_own_network: bool) -> Result<Cell, Failure> {
-        Cell::open(&self.environment().variables()?, has_own_network)
+    fn namespaces(&self, has_own_network: bool) -> Result<TaskNamespaces, Failure> {
+        TaskNamespaces::open(&self.environment().variables()?, has_own_network)
     }
 
     fn driver(&self, criu: &Criu, root: u32, pipes: [String; 2]) -> CriuDriver {

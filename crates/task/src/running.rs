@@ -11,9 +11,11 @@ use sanderling_command::process;
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::cell::{Cell, CellHandle, CellReply, CellRequest, TaskEnd, bytes_of};
 use crate::driver::TaskHandle;
 use crate::guard::Guard;
+use crate::namespaces::{
+    InitReply, InitRequest, NamespacesHandle, TaskEnd, TaskNamespaces, bytes_of,
+};
 
 /// How long an interrupted task may take to end after its SIGTERM. Half of what Docker leaves a
 /// container (`docker stop`, 10 s), so that a runner in one still gives the task's lock back.
@@ -27,7 +29,7 @@ pub(crate) enum RunningTask {
     /// It is a child of this process.
     Direct(Box<GuardedChild>),
     /// It has namespaces of its own.
-    Cell(Box<Cell>, TaskHandle),
+    InNamespaces(Box<TaskNamespaces>, TaskHandle),
 }
 
 /// A child of this process, which has a guard where that can be had.
@@ -88,37 +90,37 @@ impl RunningTask {
         Ok(Self::Direct(Box::new(GuardedChild { process, _guard: guard })))
     }
 
-    /// Starts a command in a cell; returns its process id in there, and its pipes.
+    /// Starts a command in namespaces; returns its process id in there, and its pipes.
     ///
     /// # Errors
     /// It cannot be started.
     pub(crate) async fn start_in(
-        cell: &CellHandle,
+        namespaces: &NamespacesHandle,
         words: &[OsString],
         is_restored: bool,
     ) -> Result<(u32, [String; 2]), Failure> {
-        let has_own_network = cell.has_own_network;
+        let has_own_network = namespaces.has_own_network;
         let words = bytes_of(words);
-        match cell.call(&CellRequest::Start { words, is_restored, has_own_network }).await? {
-            CellReply::Running { root, pipes } => Ok((root, pipes)),
+        match namespaces.call(&InitRequest::Start { words, is_restored, has_own_network }).await? {
+            InitReply::Running { root, pipes } => Ok((root, pipes)),
             _ => Err(Failure::new(Exit::Failure, FailureKind::Process, "the task was not started")),
         }
     }
 
-    /// Returns the task that runs in a cell with that process id.
-    pub(crate) fn of_cell(cell: Cell, root: u32) -> Self {
-        let pid = cell.outer_pid(root).unwrap_or_default();
-        let handle = TaskHandle { pid, cell: Some(cell.handle()) };
-        Self::Cell(Box::new(cell), handle)
+    /// Returns the task that runs in namespaces with that process id.
+    pub(crate) fn in_namespaces(namespaces: TaskNamespaces, root: u32) -> Self {
+        let pid = namespaces.outer_pid(root).unwrap_or_default();
+        let handle = TaskHandle { pid, namespaces: Some(namespaces.handle()) };
+        Self::InNamespaces(Box::new(namespaces), handle)
     }
 
     /// Returns how drivers reach it.
     pub(crate) fn handle(&self) -> TaskHandle {
         match self {
             Self::Direct(child) => {
-                TaskHandle { pid: child.process.id().unwrap_or_default(), cell: None }
+                TaskHandle { pid: child.process.id().unwrap_or_default(), namespaces: None }
             }
-            Self::Cell(_, handle) => handle.clone(),
+            Self::InNamespaces(_, handle) => handle.clone(),
         }
     }
 
@@ -134,7 +136,7 @@ impl RunningTask {
                     .map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;
                 Ok(TaskEnd { code: status.code(), signal: status.signal() })
             }
-            Self::Cell(cell, _) => cell.wait().await,
+            Self::InNamespaces(namespaces, _) => namespaces.wait().await,
         }
     }
 
@@ -152,13 +154,13 @@ impl RunningTask {
                     let _ = child.kill().await;
                 }
             }
-            Self::Cell(cell, handle) => {
-                if let Some(handle) = &handle.cell {
+            Self::InNamespaces(namespaces, handle) => {
+                if let Some(handle) = &handle.namespaces {
                     let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
                     handle.call_end(millis).await;
                 }
-                let _ = timeout(within, cell.wait()).await;
-                cell.kill().await;
+                let _ = timeout(within, namespaces.wait()).await;
+                namespaces.kill().await;
             }
         }
     }

@@ -15,7 +15,7 @@ use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
 
 use crate::backend::hex;
-use crate::seal::drawn;
+use crate::encryption::drawn;
 use crate::task_failure::TaskFailure;
 
 /// What the task writes when its state is complete. It is no part of the state.
@@ -33,12 +33,12 @@ const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// The longest tick of the clock that stamps files: 10 ms where the kernel has 100 ticks a second.
 const TICK_WITHIN: Duration = Duration::from_millis(20);
 
-/// Takes the chunks of a state.
+/// A receiver of the chunks of a state, in their order.
 pub(crate) trait ChunkSink {
-    /// Takes the next chunk of the stream.
+    /// Receives the next chunk of the stream.
     ///
     /// # Errors
-    /// The state is not wanted any more.
+    /// The receiver needs no more of the state: stop reading it.
     fn add(&mut self, chunk: &[u8]) -> Result<(), Failure>;
 
     /// Leaves out all chunks so far: the stream begins again.

@@ -23,15 +23,15 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::{IntervalArg, PaceArgs};
-use crate::cell::TaskEnd;
 use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, DirectoryState, TaskHandle};
 use crate::dump_policy::DumpPolicy;
-use crate::dump_turns::{Turn, TurnQueue};
+use crate::dump_turns::{DumpTicket, TurnQueue};
 use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
 use crate::hook::{Hook, handles_usr1};
 use crate::lock::{TaskLock, steady_now};
 use crate::machine_notices::MachineNotices;
+use crate::namespaces::TaskEnd;
 use crate::run_log::{CheckpointLine, RunLog};
 use crate::run_record::RunRecord;
 use crate::running::{END_WITHIN, RunningTask, TAKEN_END_WITHIN};
@@ -347,7 +347,7 @@ impl<'a> Runner<'a> {
         lock: &TaskLock,
         task: &TaskHandle,
         dumps: &mut RunDumps,
-        turn: &Turn,
+        turn: &DumpTicket,
     ) -> TakenCheckpoint {
         let (started, worked_until) = (Instant::now(), steady_now());
         let look = async {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::backend::hex;
-use crate::seal::drawn;
+use crate::encryption::drawn;
 
 /// Returns the name of a file until all of it is written. It is none of an object.
 pub(crate) fn draft_name() -> String {

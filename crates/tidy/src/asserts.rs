@@ -4,14 +4,17 @@ use crate::Problem;
 use crate::code::split;
 use crate::tree::{Language, SourceFile};
 
-/// Fewest assertions in 100,000 lines of each directory, tests not counted. In `core`, where
-/// decisions are made, there were 460 when this was written; in the others there were 19, 106, 43
-/// and 47. The bounds are for code that grows without assertions, not figures to reach.
-pub const ASSERTS_PER_100_000_LINES_MIN: [(&str, usize); 5] = [
+/// Fewest assertions in 100,000 lines of each directory, tests not counted. Each had a few more
+/// when its bound was set: `core`, where decisions are made, 317, and the others 19, 133, 83, 82,
+/// 64, 19 and 46. The bounds are for code that grows without assertions, not figures to reach.
+pub const ASSERTS_PER_100_000_LINES_MIN: [(&str, usize); 8] = [
     ("crates/core/src/", 300),
     ("crates/client/src/", 15),
     ("crates/datanode/src/", 100),
-    ("crates/namenode/src/", 40),
+    ("crates/gateway/src/", 70),
+    ("crates/manager/src/", 60),
+    ("crates/namenode/src/", 55),
+    ("crates/task/src/", 15),
     ("crates/transport/src/", 40),
 ];
 

@@ -23,7 +23,9 @@ pub fn split(language: Language, text: &str) -> Split {
         Language::Java => splitter.java(),
         Language::Python => splitter.hash_comments(true),
         Language::Shell | Language::Toml => splitter.hash_comments(false),
-        Language::Markdown | Language::Other => splitter.take_comment(usize::MAX),
+        Language::JavaScript | Language::Markdown | Language::Other => {
+            splitter.take_comment(usize::MAX)
+        }
     }
     Split { code: splitter.code, comments: splitter.comments, messages: splitter.messages }
 }

@@ -47,6 +47,8 @@ const OF_SERVE: &[&str] = &[
     "context",
     "command",
 ];
+/// It reads the flags of the servers, and checks the durable stores of a file.
+const OF_CONFIG: &[&str] = &["context", "command", "serve"];
 /// It makes the keys of a secure cluster; servers are processes of the same binary.
 const OF_LOCAL: &[&str] = &["protocol", "core", "transport", "client", "command", "keys"];
 /// It finds the cluster on this machine, and the drivers of tasks.
@@ -64,6 +66,7 @@ const COMMANDS: &[&str] = &[
     "events",
     "keys",
     "serve",
+    "config",
     "top",
     "local",
     "doctor",
@@ -96,6 +99,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "events", number: 6, imports: OF_EVENTS },
     Floor { name: "keys", number: 6, imports: OF_KEYS },
     Floor { name: "serve", number: 6, imports: OF_SERVE },
+    Floor { name: "config", number: 7, imports: OF_CONFIG },
     Floor { name: "top", number: 7, imports: OF_TOP },
     Floor { name: "local", number: 7, imports: OF_LOCAL },
     Floor { name: "doctor", number: 8, imports: OF_DOCTOR },
@@ -106,6 +110,9 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "jni", number: 10, imports: &["protocol", "client", "native"] },
     Floor { name: "python", number: 10, imports: &["protocol", "client", "native", "cli", "plot"] },
 ];
+
+/// The page with the table of floors.
+pub const PAGE: &str = "docs/ARCHITECTURE.md";
 
 /// One import in a `Cargo.toml`.
 struct Import<'a> {
@@ -142,6 +149,67 @@ pub fn check_allowances(files: &[SourceFile]) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Finds crates of which the page has no row `| floor | crates | what | may import |`, or one that
+/// contradicts [`FLOORS`].
+#[must_use]
+pub fn check_page(files: &[SourceFile]) -> Vec<Problem> {
+    let page = files.iter().find(|file| file.path == PAGE).map_or("", |file| &file.text);
+    let found = FLOORS.iter().filter_map(|floor| contradiction(page, floor));
+    found.map(|what| Problem::new(PAGE, 0, what)).collect()
+}
+
+/// Returns what the page lacks or states otherwise of a crate. Crates at the side, and those that
+/// no other imports, have no number there.
+fn contradiction(page: &str, floor: &Floor) -> Option<String> {
+    let name = floor.name;
+    let mut rows = page.lines().filter_map(cells);
+    let is_own = |crates: &str| {
+        let mut names = crates.split('`').skip(1).step_by(2);
+        names.any(|it| it.trim_start_matches("bindings/").replace('_', "-") == name)
+    };
+    let Some([number, _, _, imports]) = rows.find(|row| is_own(row[1])) else {
+        return Some(format!("crate {name} has no row in the table of floors"));
+    };
+    if number.parse::<u8>().is_ok_and(|number| number != floor.number) {
+        return Some(format!("crate {name} is on floor {}, not {number}", floor.number));
+    }
+    let is_stated = |import: &str| floor_of(import).is_some_and(|it| allows(imports, it));
+    if let Some(import) = floor.imports.iter().find(|import| !is_stated(import)) {
+        return Some(format!("crate {name} may import {import}, which its row does not state"));
+    }
+    let mut named = imports.split(", ").filter(|part| floor_of(part).is_some());
+    let import = named.find(|import| !floor.imports.contains(import))?;
+    Some(format!("crate {name} may not import {import}, which its row states"))
+}
+
+/// Returns the cells of a row of four.
+fn cells(line: &str) -> Option<[&str; 4]> {
+    let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
+    cells.try_into().ok()
+}
+
+/// Returns whether a cell as `0-2, client` or `0-4 without client` allows an import. A range of
+/// floors stands for what a crate needs of them.
+fn allows(cell: &str, import: &Floor) -> bool {
+    cell.split(", ").any(|part| {
+        let (range, without) = part.split_once(" without ").unwrap_or((part, ""));
+        let ends = range
+            .split_once('-')
+            .and_then(|(from, to)| Some((from.parse::<u8>().ok()?, to.parse::<u8>().ok()?)));
+        match ends {
+            Some((from, to)) => {
+                (from..=to).contains(&import.number)
+                    && !without.split(" and ").any(|name| name == import.name)
+            }
+            None => part == import.name,
+        }
+    })
+}
+
+fn floor_of(name: &str) -> Option<&'static Floor> {
+    FLOORS.iter().find(|floor| floor.name == name)
 }
 
 fn manifests(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
@@ -197,8 +265,7 @@ const SHELLS: [u8; 2] = [3, 4];
 /// Returns whether `name` may import `import`. Its tests, which no other crate links, may import
 /// whatever does not stand above it; a shell is tested against all other shells.
 fn may_import(name: &str, import: &str, section: &str) -> bool {
-    let find = |name: &str| FLOORS.iter().find(|floor| floor.name == name);
-    let (Some(floor), Some(imported)) = (find(name), find(import)) else { return false };
+    let (Some(floor), Some(imported)) = (floor_of(name), floor_of(import)) else { return false };
     let top = if SHELLS.contains(&floor.number) { SHELLS[1] } else { floor.number };
     floor.imports.contains(&import) || section == "dev-dependencies" && imported.number <= top
 }
@@ -248,6 +315,25 @@ mod tests {
     fn allowance_without_an_import_is_a_problem() {
         let unused = |section| check_allowances(&[manifest("core", section, "protocol")]).len();
         assert_eq!(unused("dev-dependencies"), unused("dependencies") + 1);
+    }
+
+    #[test]
+    fn row_of_the_page_that_contradicts_the_floors_is_a_problem() {
+        let found = |row: &str, name| contradiction(row, floor_of(name).unwrap());
+        let row = "| 2 | `context`, `notices` | addresses | protocol |\n";
+        assert_eq!(found(row, "context"), None);
+        assert!(found(row, "notices").unwrap().contains("may import core"));
+        assert!(found(row, "core").unwrap().contains("no row"));
+        assert!(found("| 1 | `context` | a | protocol |\n", "context").is_some());
+        for (imports, is_right) in
+            [("0-1", true), ("0-1 without core", true), ("0-1 without protocol", false)]
+        {
+            let row = format!("| 2 | `context` | addresses | {imports} |\n");
+            assert_eq!(found(&row, "context").is_none(), is_right, "{imports}");
+        }
+        let row = "| 2 | `context` | addresses | protocol, core |\n";
+        assert!(found(row, "context").unwrap().contains("may not import core"));
+        assert_eq!(check_page(&[]).len(), FLOORS.len());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Checks that the glossary has every term that the pages define, each once.
 //!
-//! In the architecture and on the pages of the mechanisms, bold text that begins with a small
-//! letter defines a term ("a **fence** rejects writes"). Bold text that begins with a capital, or
-//! ends with a full stop, is the lead of a paragraph and defines nothing.
+//! On all pages, bold text that begins with a small letter defines a term ("a **fence** rejects
+//! writes"). Bold text that begins with a capital, or ends with a full stop, is the lead of a
+//! paragraph and defines nothing. Neither does bold text in a table: it marks a cell.
 
 use std::collections::BTreeSet;
 
@@ -38,21 +38,20 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
 }
 
 fn defines_terms(file: &SourceFile) -> bool {
-    file.language == Language::Markdown
-        && (file.path.starts_with("docs/mechanisms/") || file.path == "docs/ARCHITECTURE.md")
+    file.language == Language::Markdown && file.path.starts_with("docs/") && file.path != PAGE
 }
 
 fn term_of(row: &str) -> Option<&str> {
     row.strip_prefix("| **")?.split("**").next()
 }
 
-/// Finds the bold spans that begin with a small letter, outside of code blocks.
+/// Finds the bold spans that begin with a small letter, outside of code blocks and tables.
 fn definitions(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     let prose = text.lines().enumerate().filter(move |(_, line)| {
         let is_fence = line.trim_start().starts_with("```");
         is_code ^= is_fence;
-        !is_code && !is_fence
+        !is_code && !is_fence && !line.starts_with('|')
     });
     prose.flat_map(|(index, line)| {
         let spans = line.split("**").skip(1).step_by(2);
@@ -82,6 +81,15 @@ mod tests {
             problems("| **fence** | a |\n", page),
             ["docs/mechanisms/a.md:1: the term \"epochs\" is not in docs/GLOSSARY.md"]
         );
+    }
+
+    #[test]
+    fn every_page_but_the_glossary_defines_terms_outside_of_tables() {
+        let page = SourceFile::new("docs/TASKS.md", "a **task**\n\n| a | **backend** |\n");
+        let glossary = SourceFile::new(PAGE, "| **fence** | by a **node** |\n\nA **lock**.\n");
+        let found = check(&[page, glossary]);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["docs/TASKS.md:1: the term \"task\" is not in docs/GLOSSARY.md"]);
     }
 
     #[test]

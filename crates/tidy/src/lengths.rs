@@ -23,7 +23,7 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
             let what = format!("{lines} lines, at most {FILE_LINES_MAX}: split it by noun");
             problems.push(Problem::new(&file.path, 0, what));
         }
-        if file.language.is_code() {
+        if file.language.is_code() || file.language == Language::JavaScript {
             problems.extend(check_columns(file));
             problems.extend(check_functions(file));
         }
@@ -33,8 +33,8 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
 
 fn is_written(file: &SourceFile) -> bool {
     file.language.is_code()
-        || file.language == Language::Markdown
-        || [".html", ".js", ".css", "Makefile"].iter().any(|end| file.path.ends_with(end))
+        || matches!(file.language, Language::JavaScript | Language::Markdown)
+        || [".html", ".css", "Makefile"].iter().any(|end| file.path.ends_with(end))
 }
 
 fn check_columns(file: &SourceFile) -> impl Iterator<Item = Problem> {
@@ -55,6 +55,7 @@ fn check_functions(file: &SourceFile) -> Vec<Problem> {
     let functions = match file.language {
         Language::Rust => rust_functions(&code),
         Language::Java => java_functions(&code),
+        Language::JavaScript => javascript_functions(&file.text),
         Language::Python => python_functions(&code),
         _ => shell_functions(&code),
     };
@@ -142,6 +143,33 @@ fn java_functions(code: &str) -> Vec<Function> {
     functions.collect()
 }
 
+/// Finds functions and methods by their indentation: each begins with a line that names it and ends
+/// before a brace, and ends with the next line that closes a brace in the same column.
+fn javascript_functions(text: &str) -> Vec<Function> {
+    let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut functions = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let Some(name) = javascript_name(line.trim()) else { continue };
+        let is_end =
+            |other: &&str| other.trim_start().starts_with('}') && indent(other) == indent(line);
+        if let Some(inner) = lines[start + 1..].iter().position(is_end) {
+            functions.push(Function { name, line: start + 1, lines: inner + 2 });
+        }
+    }
+    functions
+}
+
+/// Returns the name of the function or method that a line begins.
+fn javascript_name(line: &str) -> Option<String> {
+    let words = ["export ", "default ", "async ", "static ", "get ", "set ", "function "];
+    let head = words.iter().fold(line, |head, word| head.strip_prefix(word).unwrap_or(head));
+    let (name, _) = head.split_once('(')?;
+    let is_name = |char: char| char.is_alphanumeric() || "#_$".contains(char);
+    let begins = head.ends_with(") {") && !name.is_empty() && name.chars().all(is_name);
+    begins.then(|| name.to_owned())
+}
+
 /// Finds `def`s; each ends before the next line that is not indented further.
 fn python_functions(code: &str) -> Vec<Function> {
     let lines: Vec<&str> = code.lines().collect();
@@ -218,6 +246,17 @@ mod tests {
             long.repeat(18)
         );
         assert_eq!(problems("a.java", &long), ["a.java:6: function b has 75 lines, at most 70"]);
+    }
+
+    #[test]
+    fn long_javascript_function_is_a_problem() {
+        let body = "    if (c) {\n    }\n    d(() => {\n    });\n".repeat(18);
+        let long = format!("export class A {{\n  async #b(c) {{\n{body}  }}\n}}\n");
+        assert_eq!(problems("a.js", &long), ["a.js:2: function #b has 74 lines, at most 70"]);
+        let long = format!("export function b(c) {{\n{body}}}\n");
+        assert_eq!(problems("a.mjs", &long), ["a.mjs:1: function b has 74 lines, at most 70"]);
+        let line = format!("call({});\n", "x".repeat(94));
+        assert_eq!(problems("a.js", &line), ["a.js:1: 101 columns, at most 100"]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum Language {
     Python,
     /// `.java`
     Java,
+    /// `.js` and `.mjs`
+    JavaScript,
     /// `.sh`, and files that start with a shell's `#!`
     Shell,
     /// `.md`
@@ -24,7 +26,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns whether a person programs in it.
+    /// Returns whether names and comments are checked in it. Of JavaScript, only lengths are.
     #[must_use]
     pub const fn is_code(self) -> bool {
         matches!(self, Self::Rust | Self::Python | Self::Java | Self::Shell)
@@ -77,6 +79,7 @@ fn language_of(path: &str, text: &str) -> Language {
         Some("rs") => Language::Rust,
         Some("py" | "pyi") => Language::Python,
         Some("java") => Language::Java,
+        Some("js" | "mjs") => Language::JavaScript,
         Some("sh") => Language::Shell,
         Some("md") => Language::Markdown,
         Some("toml") => Language::Toml,
@@ -138,6 +141,7 @@ mod tests {
         assert_eq!(language("a/b.rs", ""), Language::Rust);
         assert_eq!(language("a/b.pyi", ""), Language::Python);
         assert_eq!(language("a/B.java", ""), Language::Java);
+        assert_eq!(language("a/b.mjs", ""), Language::JavaScript);
         assert_eq!(language(".ci/run", "#!/usr/bin/env bash\n"), Language::Shell);
         assert_eq!(language("LICENSE", "text"), Language::Other);
     }

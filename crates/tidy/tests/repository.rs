@@ -20,6 +20,7 @@ fn assert_none(problems: &[Problem]) {
 fn crates_import_only_lower_floors() {
     assert_none(&floors::check(&files()));
     assert_none(&floors::check_allowances(&files()));
+    assert_none(&floors::check_page(&files()));
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl RowSource<'_> {
         printable(&text).into_owned()
     }
 
-    /// Returns what the row is sorted by.
+    /// Returns the value of a row by which rows are sorted in the order of a field.
     pub(super) fn key(&self, field: Field, rates: &RateTable) -> SortKey {
         match self {
             Self::Node(node) => node_key(node, field, rates),

@@ -223,7 +223,7 @@ impl Field {
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Exposure => "exposure",
-            Self::Heartbeat => "beat",
+            Self::Heartbeat => "heartbeat",
             Self::Blocks => "blocks",
             Self::Read => "read",
             Self::Write => "write",
@@ -277,7 +277,8 @@ impl Field {
             Self::Id => 5,
             Self::Done => 4,
             Self::Connections => 5,
-            Self::Heartbeat | Self::Life | Self::DoneIn | Self::Lease => 7,
+            Self::Heartbeat => 9,
+            Self::Life | Self::DoneIn | Self::Lease => 7,
             Self::Health | Self::Blocks | Self::Sequence => 7,
             _ => 8,
         }
@@ -335,7 +336,7 @@ mod tests {
     #[test]
     fn important_columns_stay_on_a_narrow_terminal() {
         let titles = |view: TopView, width| {
-            let columns = view.fitted(width, 10);
+            let columns = view.fitted(width, 9);
             columns.iter().map(|column| column.field.title()).collect::<Vec<_>>()
         };
         assert_eq!(titles(TopView::Nodes, 20), ["name", "state"]);
@@ -343,7 +344,7 @@ mod tests {
         assert_eq!(titles(TopView::Events, 20), ["time", "event"]);
         assert_eq!(
             titles(TopView::Nodes, 80),
-            ["name", "state", "memory", "health", "exposure", "disk", "beat"]
+            ["name", "state", "memory", "health", "exposure", "disk", "heartbeat"]
         );
         assert_eq!(
             titles(TopView::Drains, 80),

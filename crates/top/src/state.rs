@@ -162,7 +162,7 @@ impl TopState {
         self.sample = Some(sample);
     }
 
-    /// Takes that the namenode did not answer.
+    /// Records that the namenode did not answer, and why.
     pub(super) fn lose(&mut self, at: Duration, cause: &str) {
         let since = match &self.link {
             LinkState::Lost { since, .. } => *since,
@@ -264,7 +264,7 @@ impl TopState {
         self.overlay = Overlay::None;
     }
 
-    fn turn(&mut self, by: usize) {
+    fn step_view(&mut self, by: usize) {
         let views = TopView::ALL;
         self.show(views[(self.view as usize + by) % views.len()]);
     }
@@ -313,8 +313,8 @@ impl TopState {
             KeyCode::PageUp => self.select(|place| place.saturating_sub(page)),
             KeyCode::Home | KeyCode::Char('g') => self.select(|_| 0),
             KeyCode::End | KeyCode::Char('G') => self.select(|_| usize::MAX),
-            KeyCode::Tab | KeyCode::Right | KeyCode::Char('l') => self.turn(1),
-            KeyCode::BackTab | KeyCode::Left => self.turn(TopView::ALL.len() - 1),
+            KeyCode::Tab | KeyCode::Right | KeyCode::Char('l') => self.step_view(1),
+            KeyCode::BackTab | KeyCode::Left => self.step_view(TopView::ALL.len() - 1),
             KeyCode::Char(digit @ '1'..='5') => {
                 self.show(TopView::ALL[digit as usize - '1' as usize]);
             }

@@ -225,7 +225,7 @@ pub enum ReplyFault {
     },
     /// It answers another request.
     #[error("{}", shortened(.0))]
-    Other(Box<Reply>),
+    Unexpected(Box<Reply>),
     /// It answers another request than that for the members of a group.
     #[error("{} to a request for members", shortened(.0))]
     NoMembers(Box<Reply>),
@@ -404,7 +404,7 @@ mod tests {
     fn reply_of_another_request_is_shown_by_its_beginning() {
         let block = sanderling_protocol::BlockId(u64::MAX);
         let listed = Reply::Drop { blocks: vec![block; 20] };
-        let fault = ReplyFault::Other(Box::new(listed.clone()));
+        let fault = ReplyFault::Unexpected(Box::new(listed.clone()));
         let text: String = format!("{listed:?}").chars().take(REPLY_CHARS_MAX).collect();
         assert_eq!(fault.to_string(), text);
     }

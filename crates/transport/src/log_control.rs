@@ -12,8 +12,13 @@ use serde_json::{Value, json};
 /// not measured.
 pub const LOG_FILTER_BYTES_MAX: usize = 1024;
 
-/// The reason why the process's log does not take a filter.
-pub type LogFilterError = Box<dyn Error + Send + Sync>;
+/// The reason why the process's log does not take a filter. The cause is an error of the library
+/// that filters the log, which only the process that sets the log up has.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub struct LogFilterError {
+    source: Box<dyn Error + Send + Sync>,
+}
 
 /// Makes a filter current.
 type Change = Box<dyn Fn(&str) -> Result<(), LogFilterError> + Send + Sync>;
@@ -39,6 +44,14 @@ pub enum LogControlError {
     /// The text is no filter: give one as the cause describes it.
     #[error("{0}")]
     Filter(#[source] LogFilterError),
+}
+
+impl LogFilterError {
+    /// Wraps the cause, whose text becomes that of this error.
+    #[must_use]
+    pub fn new(source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Box::new(source) }
+    }
 }
 
 impl fmt::Debug for LogControl {

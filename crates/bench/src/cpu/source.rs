@@ -25,7 +25,8 @@ pub(super) enum CpuSource {
 }
 
 impl CpuSource {
-    /// Returns what is known of a server, the best first. `http` may be empty.
+    /// Returns the ways to measure a server's processor time, the best first: its metrics, unless
+    /// `http` is empty, and its process, if that is on this machine.
     pub(super) fn of(http: &str, address: &str) -> Vec<Self> {
         let metrics = (!http.is_empty()).then(|| Self::Metrics(http.to_owned()));
         metrics.into_iter().chain(process_at(address).map(Self::Process)).collect()

@@ -97,7 +97,8 @@ impl Sample {
         }
     }
 
-    /// Returns how often an operation's p99 is that of another phase; `None` without operations.
+    /// Returns an operation's p99 over that of the phase in which the tenant was alone; `None` if
+    /// one of them has no operation.
     pub(super) fn p99_ratio(&self, alone: &Self, of: Operation) -> Option<f64> {
         let (own, alone) = (self.latency(of).p99?, alone.latency(of).p99?);
         (alone > 0.0).then(|| own / alone)

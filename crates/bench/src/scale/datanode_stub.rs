@@ -204,6 +204,6 @@ impl Service for DatanodeStub {
 }
 
 fn bad(reply: Reply) -> CallError {
-    let fault = ReplyFault::Other(Box::new(reply));
+    let fault = ReplyFault::Unexpected(Box::new(reply));
     CallError::BadReply { address: String::new(), fault }
 }

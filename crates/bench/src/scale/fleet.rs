@@ -31,7 +31,7 @@ pub(super) struct FleetShared {
     beats: Mutex<Histogram<u64>>,
 }
 
-/// Nodes that speak, until this is dropped.
+/// Stubs of datanodes, which send heartbeats until this is dropped.
 pub(super) struct StubFleet {
     pub(super) shared: Arc<FleetShared>,
     pub(super) stubs: Vec<Arc<DatanodeStub>>,

@@ -73,8 +73,18 @@ const STATE: usize = 3;
 
 /// Columns that a narrow terminal has no room for, the least needed first: commands take the name
 /// in place of the id and the address.
-const LEAST_NEEDED: [&str; 10] =
-    ["address", "heard", "blocks", "id", "life", "budget", "object", "disk", "exposure", "dram"];
+const LEAST_NEEDED: [&str; 10] = [
+    "address",
+    "heartbeat",
+    "blocks",
+    "id",
+    "life",
+    "budget",
+    "object",
+    "disk",
+    "exposure",
+    "dram",
+];
 
 /// Writes the table of nodes, a line for each drain, and the sums.
 fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
@@ -87,7 +97,7 @@ fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
         ("name", Align::Left),
         ("address", Align::Left),
         ("state", Align::Left),
-        ("heard", Align::Right),
+        ("heartbeat", Align::Right),
         ("blocks", Align::Right),
         ("exposure", Align::Right),
         ("budget", Align::Right),

@@ -181,7 +181,9 @@ fn leader_whose_disk_hangs_is_followed_refuses_callers_and_catches_up_when_it_go
         let nodes = page(&group, place, "/v1/nodes");
         assert!(nodes.contains("NotLeader"), "{nodes}");
         until("it shows that it leads no more", SOON, || {
-            page(&group, place, "/healthz").contains(r#""standing":"follower""#).then_some(())
+            let shown = page(&group, place, "/healthz");
+            let words = [r#""state":"follower""#, r#""standing":"follower""#];
+            words.iter().all(|word| shown.contains(word)).then_some(())
         });
         http::ends(stream);
         put_more(&all, &mut stored);

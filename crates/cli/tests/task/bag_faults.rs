@@ -286,7 +286,7 @@ fn task_whose_checkpoints_are_all_damaged_fails_unless_the_key_may_be_wrong() {
     let mut second = place.agent("spot", &["--retries", "0"]);
     until("the key is found wrong", SOON, || {
         let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
-        log.contains("it was sealed with another key").then_some(())
+        log.contains("it was encrypted with another key").then_some(())
     });
     kill(&mut second);
     assert_eq!(ended_records(&place), 0);

@@ -99,7 +99,7 @@ fn collection_with_the_key_of_another_task_is_refused() {
     assert_eq!(ran.code, 0, "{ran}");
     let refused = run(task("gc", "count", "backend").args(["--keep", "1"]));
     assert!(refused.code == 5 && refused.stdout.is_empty(), "{refused}");
-    assert!(refused.stderr.contains("sealed with another key"), "{refused}");
+    assert!(refused.stderr.contains("encrypted with another key"), "{refused}");
     assert!(refused.stderr.contains("the same with the --key"), "{refused}");
     assert_eq!(stored.place.generations(), before);
     assert_eq!(stored.place.verified().code, 0);

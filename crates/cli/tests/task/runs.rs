@@ -366,7 +366,7 @@ fn wrong_missing_and_open_keys_are_refused() {
     std::fs::write(&key, "ab".repeat(32)).expect("written");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("set");
     let ran = run(&mut place.runner(1));
-    assert!(ran.code == 5 && ran.stderr.contains("sealed with another key"), "{ran}");
+    assert!(ran.code == 5 && ran.stderr.contains("encrypted with another key"), "{ran}");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("set");
     let ran = run(&mut place.runner(1));
     assert!(ran.code == 1 && ran.stderr.contains("chmod 600"), "{ran}");

@@ -316,7 +316,7 @@ fn nodes_that_a_drain_uses_neither_give_nor_take_what_can_wait() {
 }
 
 #[test]
-fn copies_that_can_wait_keep_off_a_drain_and_urgent_ones_do_not() {
+fn copies_that_can_wait_keep_off_a_drain_and_others_do_not() {
     let mut world = exposed(38);
     world.config(|config| config.rebalance.is_on = false);
     deadline_drain(&mut world);

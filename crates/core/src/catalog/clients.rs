@@ -292,7 +292,8 @@ impl Clients {
         self.known.contains_key(&number)
     }
 
-    /// Adds what is wrong with the sums and the order of use. Cost: linear in the clients.
+    /// Appends a problem if the sum of bytes or the order of use contradicts the clients. Cost:
+    /// linear in the clients.
     pub(super) fn check(&self, problems: &mut Vec<String>) {
         let bytes: u64 = self.known.values().map(|known| known.bytes).sum();
         let is_listed =

@@ -124,7 +124,8 @@ impl RenamedObjects {
         self.0.get(&id).is_some_and(|stored| !stored.replaces)
     }
 
-    /// Returns the old name of an object in its store.
+    /// Returns the name under which the store has a renamed object; `None` if the object waits for
+    /// no renaming there.
     pub(super) fn old_key(&self, id: ObjectId) -> Option<&str> {
         self.0.get(&id).map(|stored| stored.key.as_str())
     }

@@ -79,7 +79,8 @@ impl WantedObjects {
         self.directories.entry(directory).or_default().readers.insert(id, now);
     }
 
-    /// Returns whether a reader that comes now need not be logged.
+    /// Returns whether a reader of an object was logged so recently that one that comes at `now`
+    /// need not be.
     pub(super) fn is_noted(&self, id: ObjectId, now: Instant) -> bool {
         self.directories.values().any(|wanted| wanted.has_reader(id, now, READER_NOTED))
     }

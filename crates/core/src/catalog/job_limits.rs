@@ -40,7 +40,8 @@ pub(super) fn attribute_bytes(attributes: &Attributes) -> u64 {
 }
 
 impl Accounts {
-    /// Opens the account of a job that begins.
+    /// Begins to count the names and the bytes of attributes of a job, which has no limits before
+    /// [`Self::limit`].
     pub(super) fn open(&mut self, job: JobId) {
         self.held.insert(job, Account::default());
     }
@@ -63,7 +64,8 @@ impl Accounts {
         }
     }
 
-    /// Returns what a job holds and may hold.
+    /// Returns the names and the bytes of attributes that a job has, and its limits; `None` if it
+    /// has ended.
     pub(super) fn get(&self, job: JobId) -> Option<JobAccount> {
         let Account { names, attribute_bytes } = *self.held.get(&job)?;
         let limits = self.limits.get(&job).copied().unwrap_or_default();

@@ -119,7 +119,8 @@ impl Catalog {
         Reply::Joined(Box::new(joined))
     }
 
-    /// Lets a datanode join that names the newest place in the log that it received.
+    /// Registers a datanode. Compares the newest place of the log that it received with this log:
+    /// if the log lacks that place, its end was lost, and the catalog notes how much.
     pub(super) fn join(
         &mut self,
         join: &Join,

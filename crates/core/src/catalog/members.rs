@@ -336,7 +336,7 @@ impl Nodes {
             .ok_or_else(|| Refusal::UnknownNode { node: text.chars().take(200).collect() })
     }
 
-    /// Makes a node the home of a block.
+    /// Counts a block and its bytes among those that have their home on a node.
     pub(crate) fn settle(&mut self, node: NodeId, id: BlockId, block: &Block) {
         if let Some(node) = self.by_id.get_mut(&node) {
             node.held.homes.insert(id);
@@ -449,7 +449,8 @@ impl Nodes {
         }
     }
 
-    /// Counts that the bytes of a home became safe without a copy, or are so no more.
+    /// Counts the bytes of a block as safe from the end of its home, or as no longer safe, for
+    /// another reason than a copy: [`Self::count_copied`] counts those.
     pub(super) fn count_safe(&mut self, home: NodeId, bytes: u32, is_safe: bool) {
         let Some(node) = self.by_id.get_mut(&home) else { return };
         match is_safe {

@@ -127,7 +127,8 @@ impl Names {
         children.of(object.is_listed).insert(objects, id);
     }
 
-    /// Takes an object out of its container. It is still in the map, under the name that it had.
+    /// Removes an object from its container and from the index. The object itself stays in
+    /// `objects`, with the name that it had.
     pub(crate) fn unbind(&mut self, objects: &Objects, id: ObjectId, object: &Object) {
         self.forget(id, object);
         let Some(children) = self.lists.get_mut(&object.parent) else { return };

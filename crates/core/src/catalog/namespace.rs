@@ -7,7 +7,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
-use super::blocks::reserved_bytes;
+use super::block_allocation::reserved_bytes;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::memory::{of_attributes, texts};

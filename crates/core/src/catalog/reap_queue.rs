@@ -139,7 +139,8 @@ impl ReapQueue {
         self.len() as u64 * SUBTREE_BYTES + self.text_bytes
     }
 
-    /// Begins a slice: while others wait, deletions free half of it, and turns the rest.
+    /// Begins a slice of so many entries. While subtrees wait, new deletions may free half of it at
+    /// once, and the turns of what waits get the rest; else deletions may free all of it.
     pub(super) const fn begin_slice(&mut self, slice: u32) {
         self.at_once = if self.is_empty() { slice } else { slice / 2 };
     }

@@ -29,7 +29,7 @@ impl ShownMoves {
         self.until = until;
     }
 
-    /// Returns whether any start has found that its log may lack its end.
+    /// Returns whether a start of the namenode has ever found that the end of its log may be lost.
     pub(super) fn has_begun(&self) -> bool {
         self.until > Instant(0)
     }

@@ -162,7 +162,7 @@ impl Catalog {
         nodes.into_iter().filter_map(place).collect()
     }
 
-    /// Returns one page of what a container lists.
+    /// Returns one page of a container: at most `limit` of the names that follow `after`.
     pub(crate) fn list(
         &self,
         path: &Path,

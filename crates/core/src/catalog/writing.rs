@@ -15,8 +15,8 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block::{BlockState, allocated_bytes};
+use super::block_allocation::reserved_bytes;
 use super::block_map::Published;
-use super::blocks::reserved_bytes;
 use super::copies::ROOM_IS_MADE;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
@@ -562,7 +562,8 @@ impl Catalog {
         }
     }
 
-    /// Takes the lengths with which a datanode acknowledged a fence.
+    /// Handles the lengths at which a datanode has fenced blocks. Those of blocks that wait for no
+    /// fence, or of another epoch, change nothing.
     pub(super) fn recovered(&mut self, lengths: &[(BlockId, Epoch, u32)], orders: &mut Orders) {
         let is_awaited = |(id, epoch, _): &&(BlockId, Epoch, u32)| {
             self.blocks.get(id).is_some_and(|block| {

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::chunk::{CHUNK_BYTES, ChunkKey, ChunkName};
 use super::driver::DriverRecord;
-use super::packing::{PACK_BYTES, SEAL_BYTES};
+use super::packing::{PACK_BYTES, TAG_BYTES};
 
 /// The version of the encoding.
 const VERSION: u8 = 2;
@@ -214,7 +214,7 @@ impl CheckpointManifest {
                 return Err(CheckpointManifestFault::ChunkWithoutPack.into());
             };
             let StoredContent { bytes, stored, codec } = chunk.content;
-            let end = u64::from(chunk.offset) + u64::from(stored) + SEAL_BYTES as u64;
+            let end = u64::from(chunk.offset) + u64::from(stored) + TAG_BYTES as u64;
             let is_possible = match codec {
                 ChunkCodec::Plain => stored == bytes,
                 ChunkCodec::Zstd => stored < bytes,

@@ -10,7 +10,7 @@ use super::manifest::{CheckpointManifest, ManifestPack, PackId, StoredChunk, Sto
 
 /// Bytes of a tag behind each encrypted chunk. The longest of GCM (NIST SP 800-38D, section
 /// 5.2.1.2).
-pub const SEAL_BYTES: usize = 16;
+pub const TAG_BYTES: usize = 16;
 
 /// A pack takes no more chunks when it has so many bytes. Few requests per byte, and a few packs
 /// fit into the memory of the one that writes them. Chosen, not measured.
@@ -132,7 +132,7 @@ impl Packing {
         let pack = self.open.expect("a pack is open");
         let length = self.lengths.entry(pack).or_default();
         let offset = u32::try_from(*length).expect("packs are small");
-        let stored = u64::from(content.stored) + SEAL_BYTES as u64;
+        let stored = u64::from(content.stored) + TAG_BYTES as u64;
         *length += stored;
         self.added_bytes += stored;
         if *length >= self.pack_bytes {
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn zeros_and_repeats_are_stored_once_or_not_at_all() {
         let manifest = dump(None, &[], 1, &stream(&[1, 0, 1, 2]));
-        assert_eq!(manifest.added_bytes, 2 * (CHUNK_BYTES + SEAL_BYTES) as u64);
+        assert_eq!(manifest.added_bytes, 2 * (CHUNK_BYTES + TAG_BYTES) as u64);
         let positions: Vec<u32> = manifest.chunks.iter().map(|it| it.position).collect();
         assert_eq!(positions, [0, 2, 3]);
         assert_eq!(manifest.chunks[0].offset, manifest.chunks[1].offset);
@@ -246,7 +246,7 @@ mod tests {
     fn next_generation_adds_what_changed() {
         let first = dump(None, &[], 1, &stream(&[1, 2, 3]));
         let second = dump(Some(&first), &[], 9, &stream(&[1, 4, 3]));
-        assert_eq!(second.added_bytes, (CHUNK_BYTES + SEAL_BYTES) as u64);
+        assert_eq!(second.added_bytes, (CHUNK_BYTES + TAG_BYTES) as u64);
         assert_eq!(second.packs.len(), 2);
         let same = dump(Some(&first), &[], 9, &stream(&[1, 2, 3]));
         assert_eq!((same.added_bytes, same.packs), (0, first.packs));
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(packs, [2, 1]);
         let places: Vec<_> = manifest.chunks.iter().map(|it| (it.position, it.pack)).collect();
         assert_eq!(places, [(0, 0), (1, 1)]);
-        assert_eq!(manifest.chunks[1].offset as usize, CHUNK_BYTES + SEAL_BYTES);
+        assert_eq!(manifest.chunks[1].offset as usize, CHUNK_BYTES + TAG_BYTES);
     }
 
     #[test]

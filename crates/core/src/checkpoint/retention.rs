@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::manifest::{CheckpointManifest, ManifestPack, PackId};
-use super::packing::{PACK_BYTES, SEAL_BYTES};
+use super::packing::{PACK_BYTES, TAG_BYTES};
 
 /// A pack below this size is small: reading it is a request for few bytes. A quarter of a whole
 /// one.
@@ -107,7 +107,7 @@ pub fn unnamed_packs(found: &[FoundGeneration], stored: &BTreeMap<PackId, u64>) 
 pub fn sparse_packs(newest: &CheckpointManifest) -> BTreeSet<PackId> {
     let mut used: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
     for chunk in &newest.chunks {
-        let bytes = u64::from(chunk.content.stored) + SEAL_BYTES as u64;
+        let bytes = u64::from(chunk.content.stored) + TAG_BYTES as u64;
         used.entry(chunk.pack).or_default().insert(chunk.offset, bytes);
     }
     let used_of = |number: usize| -> u64 {

@@ -2,7 +2,7 @@
 
 use sanderling_protocol::{Instant, Millis};
 
-use super::turns::LastDump;
+use super::dump_turns::LastDump;
 
 /// What the runner reads when it hands something over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -163,18 +163,20 @@ pub enum RunnerNote {
     LastFailed,
 }
 
-/// What the runner executes, in this order.
+/// An effect of the machine of a run, which the runner carries out. It takes them in the order in
+/// which [`TaskSupervisor::poll_output`](super::TaskSupervisor::poll_output) returns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerOutput {
-    /// Print this.
+    /// Prints a line about the run.
     Note(RunnerNote),
-    /// Give up what is under way, and begin this.
+    /// Gives up the work that is under way, and begins this.
     Work(RunnerWork),
-    /// The dump under way is the last one at a notice: it waits for its turn as such.
+    /// Puts the dump under way among the last dumps at the notice, of which the tasks of a process
+    /// take turns.
     Turn {
         /// The dump.
         dump: LastDump,
-        /// How much longer it takes, if it is not waiting any more.
+        /// How much longer it takes if it has begun already.
         rest: Millis,
     },
 }

@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 use sanderling_protocol::{Instant, Millis};
 
 use super::dump_interval::DumpInterval;
+use super::dump_turns::LastDump;
 use super::expectation::DumpExpectation;
 use super::forecast::{NoticeChoice, UnderWayChoice};
 use super::runner_work::{
     DumpEnd, RunnerEnd, RunnerInput, RunnerNote, RunnerNotice, RunnerOutput, RunnerView, RunnerWork,
 };
-use super::turns::LastDump;
 
 /// Pause before a task that cannot give its state yet is looked at again.
 const NOT_YET: Millis = Millis(200);

@@ -32,7 +32,7 @@ pub const OVERTAKE_AFTER: Millis = Millis(5);
 
 /// The next step of a caller that has a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendTurn {
+pub enum SendStep {
     /// It sends the request itself, in a frame with this number. [`BatchQueue::end_direct`]
     /// follows, however the frame ends.
     Direct(u64),
@@ -91,19 +91,19 @@ impl<P> BatchQueue<P> {
     }
 
     /// Decides what a caller does with its request. A frame that begins is counted.
-    pub fn admit(&mut self) -> SendTurn {
+    pub fn admit(&mut self) -> SendStep {
         let begins_frame = self.frames < self.frames_max && self.waiting.is_empty();
         if begins_frame && !self.is_shared {
             self.frames += 1;
             self.direct_last += 1;
             self.direct.push_back(self.direct_last);
-            return SendTurn::Direct(self.direct_last);
+            return SendStep::Direct(self.direct_last);
         }
         if self.waiting.len() >= QUEUE_MAX {
-            return SendTurn::Refused;
+            return SendStep::Refused;
         }
         self.frames += usize::from(begins_frame);
-        SendTurn::Wait { begins_frame }
+        SendStep::Wait { begins_frame }
     }
 
     /// Adds a request that waits.
@@ -212,8 +212,8 @@ mod tests {
 
     use super::*;
 
-    const BEGINS: SendTurn = SendTurn::Wait { begins_frame: true };
-    const WAITS: SendTurn = SendTurn::Wait { begins_frame: false };
+    const BEGINS: SendStep = SendStep::Wait { begins_frame: true };
+    const WAITS: SendStep = SendStep::Wait { begins_frame: false };
 
     fn all(_: &u32) -> bool {
         true
@@ -222,7 +222,7 @@ mod tests {
     /// A queue with one frame in flight, which a caller sends.
     fn sending() -> (BatchQueue<u32>, u64) {
         let mut queue = BatchQueue::new(1);
-        let SendTurn::Direct(number) = queue.admit() else { panic!("none is under way") };
+        let SendStep::Direct(number) = queue.admit() else { panic!("none is under way") };
         (queue, number)
     }
 
@@ -259,7 +259,7 @@ mod tests {
         wait(&mut queue, 10..11);
         assert_eq!(queue.next_batch(all), Some(vec![10]));
         assert_eq!(queue.next_batch(all), None);
-        assert!(matches!(queue.admit(), SendTurn::Direct(_)));
+        assert!(matches!(queue.admit(), SendStep::Direct(_)));
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
             assert_eq!(queue.is_short(), (request as usize) < SPILL_AT, "{request}");
             wait(&mut queue, request..request + 1);
         }
-        assert_eq!(queue.admit(), SendTurn::Refused);
+        assert_eq!(queue.admit(), SendStep::Refused);
         assert_eq!(queue.end_direct(number, all).map(|batch| batch.len()), Some(BATCH_MAX));
         let mut left = QUEUE_MAX - BATCH_MAX;
         while let Some(batch) = queue.next_batch(all) {
@@ -283,8 +283,8 @@ mod tests {
     #[test]
     fn as_many_frames_are_under_way_as_may_be() {
         let mut queue = BatchQueue::<u32>::new(2);
-        assert!(matches!(queue.admit(), SendTurn::Direct(1)));
-        assert!(matches!(queue.admit(), SendTurn::Direct(2)));
+        assert!(matches!(queue.admit(), SendStep::Direct(1)));
+        assert!(matches!(queue.admit(), SendStep::Direct(2)));
         wait(&mut queue, 0..1);
         assert_eq!(queue.end_direct(2, all), Some(vec![0]));
         assert_eq!(queue.frames(), (2, 1));
@@ -320,7 +320,7 @@ mod tests {
         assert!(queue.end_direct(number, all).is_some());
         queue.abandon();
         assert_eq!(queue.frames(), (0, 0));
-        assert!(matches!(queue.admit(), SendTurn::Direct(_)));
+        assert!(matches!(queue.admit(), SendStep::Direct(_)));
     }
 
     #[test]

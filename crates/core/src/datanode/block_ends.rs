@@ -41,7 +41,8 @@ pub enum BlockEndStep {
 }
 
 impl BlockEnds {
-    /// Returns the next step. `written_bytes`: what clients have written since the process started.
+    /// Decides whether blocks are looked up now or later. `written_bytes` is what clients have
+    /// written since the process started.
     pub fn next<B: Clone>(
         &mut self,
         now: Instant,

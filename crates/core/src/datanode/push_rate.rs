@@ -58,14 +58,14 @@ impl PushRate {
         }
         let rate = u128::from(self.bytes) * 1_000_000 / u128::from(self.busy_micros);
         (self.busy_micros, self.bytes) = (0, 0);
-        self.turn(now);
+        self.begin_window(now);
         self.best[0] = self.best[0].max(u64::try_from(rate).unwrap_or(u64::MAX));
     }
 
     /// Returns the highest rate of the last five to ten minutes, in bytes per second of pushing
     /// time; 0 before a second of pushes has passed.
     pub fn bytes_per_second(&mut self, now: Instant) -> u64 {
-        self.turn(now);
+        self.begin_window(now);
         self.best[0].max(self.best[1])
     }
 
@@ -76,7 +76,7 @@ impl PushRate {
         self.since = now;
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn begin_window(&mut self, now: Instant) {
         if now >= self.window_began + Self::WINDOW {
             self.window_began = now;
             self.best = [0, self.best[0]];

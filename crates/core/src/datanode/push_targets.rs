@@ -45,8 +45,8 @@ pub enum PushOutcome {
 }
 
 impl PushOutcome {
-    /// Returns what the outcome of the call to the target is to [`PushTargets`]. A target that has
-    /// refused the block is not silent.
+    /// Reduces the outcome of the call to the target to what shows whether it is silent. A target
+    /// that has refused the block is not: it has answered.
     #[must_use]
     pub const fn of(call: CallOutcome<'_>) -> Self {
         match call {

@@ -78,7 +78,8 @@ impl RegistrationState {
         self.is_fenced
     }
 
-    /// Returns the mark of a request that leaves at `now`.
+    /// Stamps a request that leaves at `now`. Its answer counts only if no order has come since:
+    /// one that an order has overtaken may show an older policy.
     #[must_use]
     pub const fn stamp(&self, now: Instant) -> RequestStamp {
         RequestStamp { at: now, orders: self.orders }

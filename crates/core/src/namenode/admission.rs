@@ -14,9 +14,9 @@ use std::sync::Arc;
 use sanderling_protocol::{Instant, Millis, Refusal, Request};
 
 use super::Namenode;
-use super::reading::FrameRead;
+use super::group_commit::Answers;
 use super::route::{Route, are_changes, is_made_at_once};
-use super::turn::Answers;
+use super::sliced_reads::FrameRead;
 use crate::access::Claims;
 use crate::fair::{Bounds, TaskSize};
 

@@ -4,7 +4,7 @@ use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 
 use crate::fair::Fair;
 
-/// The bounds of a batch: frames whose changes are written together, in one turn.
+/// The bounds of a batch: frames whose changes are written together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchBounds {
     /// A longer frame has a batch of its own.

@@ -1,4 +1,4 @@
-//! One frame in a turn: which of its requests join the next round, and the order of its answers.
+//! One frame in a batch: which of its requests join the next round, and the order of its answers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Prepared;
+use super::group_commit::{Answers, CommandOrigin, Decides};
 use super::reply_budget::ReplyBudget;
 use super::round::{Round, is_change, is_refusal, may_place};
-use super::turn::{Answers, CommandOrigin, Decides};
 use crate::access::Claims;
 
 /// The requests of a frame that wait, and the answers so far.
@@ -23,15 +23,15 @@ pub(super) struct OpenFrame {
     taken: usize,
     /// Answers to repeats that stand behind commands of this frame, each with its place.
     early: VecDeque<(usize, Result<Reply, Refusal>)>,
-    weight: ReplyBudget,
+    budget: ReplyBudget,
 }
 
 impl OpenFrame {
     /// Returns a frame of which nothing is answered.
     pub(super) fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
         let answers = Vec::with_capacity(requests.len());
-        let (taken, early, weight) = (0, VecDeque::new(), ReplyBudget::default());
-        Self { requests: requests.into(), claims, answers, taken, early, weight }
+        let (taken, early, budget) = (0, VecDeque::new(), ReplyBudget::default());
+        Self { requests: requests.into(), claims, answers, taken, early, budget }
     }
 
     /// Returns whether no request waits; commands of the present round may still lack their
@@ -86,7 +86,7 @@ impl OpenFrame {
                     true
                 }
                 Prepared::Answer(answer) => {
-                    self.answers.push(self.weight.admit(answer));
+                    self.answers.push(self.budget.admit(answer));
                     true
                 }
             };

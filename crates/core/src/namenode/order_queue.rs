@@ -1,8 +1,8 @@
 //! Orders to one datanode: which is sent next, and what its answer makes of it.
 //!
-//! Each node has three queues. A fence of the node is urgent: its queue holds nothing but these
-//! fences and their taking back. Fences of blocks have a queue, because an object that lost its
-//! writer keeps its name until they are answered. The third one holds everything else in order,
+//! Each node has three queues. A fence of the node must not wait: its queue holds nothing but
+//! these fences and their taking back. Fences of blocks have a queue, because an object that lost
+//! its writer keeps its name until they are answered. The third one holds everything else in order,
 //! with drops joined. A queue sends one order at a time and repeats it until the node answers:
 //! orders of one queue never overtake each other, and none waits for those of another queue.
 

@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn long_answers_are_refused_after_long_answers_and_short_ones_pass() {
         let long = || Ok(Reply::Drop { blocks: vec![BlockId(1); ENTRIES_MAX] });
-        let mut weight = ReplyBudget::default();
-        assert!(weight.admit(long()).is_ok());
-        assert!(matches!(weight.admit(long()), Err(Refusal::TooLarge { .. })));
-        assert_eq!(weight.admit(Ok(Reply::Done)), Ok(Reply::Done));
+        let mut budget = ReplyBudget::default();
+        assert!(budget.admit(long()).is_ok());
+        assert!(matches!(budget.admit(long()), Err(Refusal::TooLarge { .. })));
+        assert_eq!(budget.admit(Ok(Reply::Done)), Ok(Reply::Done));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::{NodeId, Request, Tier};
 
-use super::turn::CommandOrigin;
+use super::group_commit::CommandOrigin;
 use crate::catalog::{Action, Catalog, Command, Placement, allocated_bytes};
 
 /// The commands of one journal write.

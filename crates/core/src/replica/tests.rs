@@ -9,10 +9,10 @@ use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Nonce};
 
 use super::*;
 
-mod flight;
 mod freshness;
 mod leader_moves;
 mod planner;
+mod proposed_round;
 mod snapshots;
 mod waiting_reads;
 

@@ -16,8 +16,8 @@ use object_store::{
 use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 
 use super::NamedOwner;
-use super::beneath::may_be_object;
 use super::listing::SliceBuilder;
+use super::opened_directories::may_be_object;
 use super::own_names::OWNER_NAME;
 use super::store_error::StoreError;
 

@@ -23,10 +23,10 @@ use tokio::task::spawn_blocking;
 use sanderling_core::durable::STORE_OPERATION_MAX;
 use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 
-use super::beneath::{Missing, ObjectPlace, PlaceError};
+use super::opened_directories::{Missing, ObjectPlace, PlaceError};
 use super::own_names::OWNER_NAME;
 use super::store_error::StoreError;
-use super::{NamedOwner, apart, listing};
+use super::{NamedOwner, listing, overlaps};
 
 /// Where uploads are, below [`STORE_OWN_NAME`].
 const UPLOADS_NAME: &str = "uploads";
@@ -55,13 +55,13 @@ const WORKS_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Files {
     root: PathBuf,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Files {
     /// Returns the store in a directory.
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, turns: Arc::new(Semaphore::new(WORKS_MAX)) }
+        Self { root, permits: Arc::new(Semaphore::new(WORKS_MAX)) }
     }
 
     async fn run<T: Send + 'static>(
@@ -70,10 +70,10 @@ impl Files {
     ) -> Result<T, StoreError> {
         let files = Arc::clone(self);
         // Held by the thread: a file system that hangs takes so many threads and no more.
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         let done = spawn_blocking(move || {
             let done = work(&files);
-            drop(turn);
+            drop(permit);
             done
         })
         .await;
@@ -120,7 +120,7 @@ impl Files {
     pub(super) async fn write_owner(self: &Arc<Self>, owner: &str) -> Result<(), StoreError> {
         let owner = owner.to_owned();
         self.run(move |files| {
-            apart::check_above(&files.root)?;
+            overlaps::check_above(&files.root)?;
             let own = files.root.join(STORE_OWN_NAME);
             // The store itself is never made: it may be a file system that is not mounted now.
             let uploads = own.join(UPLOADS_NAME);
@@ -152,7 +152,7 @@ impl Files {
         if !self.owner().try_exists()? {
             return Ok(false);
         }
-        apart::check_above(&self.root)?;
+        overlaps::check_above(&self.root)?;
         let _alone = self.locked(true)?;
         // Another adoption may have ended while the file system did not answer.
         if Instant::now() >= until {

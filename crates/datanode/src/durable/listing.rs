@@ -11,7 +11,7 @@ use sanderling_protocol::limits::{
 };
 use sanderling_protocol::message::StoreSlice;
 
-use super::apart;
+use super::overlaps;
 use super::store_error::StoreError;
 
 /// A slice that is being filled.
@@ -88,7 +88,7 @@ fn walk(
     slice: &mut SliceBuilder,
 ) -> Result<bool, StoreError> {
     if !above.is_empty() {
-        apart::check_below(directory)?;
+        overlaps::check_below(directory)?;
     }
     let mut after = after.to_owned();
     loop {

@@ -9,9 +9,9 @@ use sanderling_core::durable::STORE_OPERATION_MAX;
 use thiserror::Error;
 
 use super::Medium;
-use super::apart::{self, StorePlace};
 use super::bucket::Bucket;
 use super::files::Files;
+use super::overlaps::{self, StorePlace};
 use crate::object::{ObjectOptions, ObjectTierError, UnusableStore};
 
 /// The options of one store of durable directories. All datanodes that name it must mean the same
@@ -104,7 +104,7 @@ pub(super) fn check_apart(
     place: impl Fn(&DurableOptions) -> StorePlace,
 ) -> Result<(), DurableStoreError> {
     let places: Vec<StorePlace> = options.iter().map(place).collect();
-    let Some((inner, outer)) = apart::overlapping(&places) else { return Ok(()) };
+    let Some((inner, outer)) = overlaps::overlapping(&places) else { return Ok(()) };
     let (inner, outer) = (options[inner].clone(), options[outer].clone());
     Err(DurableStoreError::Overlap {
         inner: inner.name,
@@ -124,7 +124,7 @@ impl DurableOptions {
     /// machine.
     pub(super) fn place(&self) -> StorePlace {
         match self.directory() {
-            Some(directory) => StorePlace::Real(apart::real(directory)),
+            Some(directory) => StorePlace::Real(overlaps::real(directory)),
             None => self.named_place(),
         }
     }

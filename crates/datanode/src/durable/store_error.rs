@@ -8,7 +8,7 @@ use sanderling_protocol::message::STORE_OWN_NAME;
 use thiserror::Error;
 use tokio::task::JoinError;
 
-use super::beneath::PlaceError;
+use super::opened_directories::PlaceError;
 use super::own_names::OWNER_NAME;
 use crate::object::failure::{is_full, short};
 

@@ -11,7 +11,7 @@ use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use sanderling_protocol::amount;
 use thiserror::Error;
 
-use super::sealed::SealMismatch;
+use super::encryption::EncryptionMismatch;
 
 /// Attempts after the first one, within the deadline. Its pauses begin at 100 ms and double at
 /// most, so all of them fit into the default deadline of 5 s.
@@ -76,7 +76,7 @@ pub enum ObjectTierError {
         object: String,
         /// What is in the way.
         #[source]
-        cause: SealMismatch,
+        cause: EncryptionMismatch,
     },
 }
 

@@ -13,13 +13,13 @@ use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use super::caller::OperationCaller;
+use super::encryption::{End, OBJECT_BYTES_MAX};
 use super::failure::failed;
-use super::sealed::{End, OBJECT_BYTES_MAX};
 use super::trailer::{TierKey, Trailer};
 use super::{Fetched, ObjectTier};
 use crate::chunk_sums::{ChunkSums, sums_of};
+use crate::encryption_key::Forged;
 use crate::fair_room::RoomPermit;
-use crate::seal::Forged;
 use crate::tier::ReadError;
 
 /// Bytes of blocks kept for the next read: small reads of one block follow each other, and each
@@ -213,7 +213,7 @@ impl ObjectTier {
     fn opened(&self, key: TierKey, object: Bytes) -> Result<Fetched, Refusal> {
         self.check_end(key, End::of(&object))?;
         let (block, epoch) = key;
-        match self.sealing.open(self.cluster()?, key, object) {
+        match self.encryption.decrypt(self.cluster()?, key, object) {
             Ok(opened) => verified(key, &opened),
             Err(Forged) => {
                 tracing::error!(%block, %epoch, "an encrypted object is damaged");

@@ -83,8 +83,9 @@ const SINES: [[u32; 16]; 4] = [
     ],
 ];
 
-/// By how many bits each step of a round turns, over and over.
-const TURNS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
+/// By how many bits each step of a round rotates, over and over.
+const ROTATIONS: [[u32; 4]; 4] =
+    [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
 
 /// One word of every stream.
 type Lanes<const N: usize> = [u32; N];
@@ -123,13 +124,13 @@ fn take_in<const N: usize>(state: &mut [Lanes<N>; 4], words: &[Lanes<N>; 16]) {
     macro_rules! step {
         ($round:literal, $at:literal, $word:expr, ($b:ident $c:ident $d:ident) $mixed:expr) => {{
             let word = &words[$word % 16];
-            let (sine, turn) = (SINES[$round][$at], TURNS[$round][$at % 4]);
+            let (sine, rotation) = (SINES[$round][$at], ROTATIONS[$round][$at % 4]);
             let mut next = [0_u32; N];
             for lane in 0..N {
                 let ($b, $c, $d) = (b[lane], c[lane], d[lane]);
                 let sum = a[lane].wrapping_add($mixed);
                 let sum = sum.wrapping_add(word[lane].wrapping_add(sine));
-                next[lane] = sum.rotate_left(turn).wrapping_add($b);
+                next[lane] = sum.rotate_left(rotation).wrapping_add($b);
             }
             (a, d, c, b) = (d, c, b, next);
         }};

@@ -8,7 +8,7 @@ use crate::record::{DrainRecord, NodeRecord, PolicyName, RunRecord};
 use crate::units::bytes;
 
 /// Height of one place.
-const LANE: f64 = 34.0;
+const ROW_HEIGHT: f64 = 34.0;
 
 /// Space for the names of the places.
 const NAMES: f64 = 76.0;
@@ -39,7 +39,7 @@ fn picture(run: &RunRecord, last: f64) -> String {
     let places = run.nodes.iter().map(|node| node.slot + 1).max().unwrap_or(1);
     let x = Axis::linear("time since the work began", (0.0, last), 12, NumberFormat::SECONDS);
     let y = Axis::places((0..places).rev().map(|place| format!("machine {}", place + 1)));
-    let mut plot = Plot::beside(NAMES, LANE * f64::from(places), x, y);
+    let mut plot = Plot::beside(NAMES, ROW_HEIGHT * f64::from(places), x, y);
     plot.title(&title(run));
     for place in 0..places {
         let row = f64::from(places - 1 - place);
@@ -47,7 +47,7 @@ fn picture(run: &RunRecord, last: f64) -> String {
         nodes.sort_by(|one, other| one.served.total_cmp(&other.served));
         for (at, node) in nodes.into_iter().enumerate() {
             let class = if at % 2 == 0 { "held" } else { "held-next" };
-            lane(&mut plot, run, node, (row, end), class);
+            machine(&mut plot, run, node, (row, end), class);
         }
     }
     if run.seconds < end {
@@ -87,7 +87,13 @@ fn end_of(run: &RunRecord) -> f64 {
 }
 
 /// Draws one machine.
-fn lane(plot: &mut Plot, run: &RunRecord, node: &NodeRecord, (row, end): (f64, f64), class: &str) {
+fn machine(
+    plot: &mut Plot,
+    run: &RunRecord,
+    node: &NodeRecord,
+    (row, end): (f64, f64),
+    class: &str,
+) {
     let from = node.served.max(0.0);
     let to = node.killed.unwrap_or(end).min(end);
     if from >= end || to <= 0.0 {

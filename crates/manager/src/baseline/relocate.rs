@@ -117,8 +117,8 @@ impl Relocation {
         if targets.is_empty() {
             return None;
         }
-        let turn = self.shared.round.fetch_add(1, Ordering::Relaxed) as usize % targets.len();
-        targets.rotate_left(turn);
+        let first = self.shared.round.fetch_add(1, Ordering::Relaxed) as usize % targets.len();
+        targets.rotate_left(first);
         for target in targets {
             let proposal = MoveProposal {
                 block: candidate.block,

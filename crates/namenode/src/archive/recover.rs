@@ -19,7 +19,7 @@ use crate::backup::{RestoreError, UnfinishedRestore, begun_in, restored_generati
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::file_names;
-use crate::group::{origin, rebirth};
+use crate::group::{origin, recover};
 use crate::recovery;
 
 /// The options of a recovery: its archive, and the directory that it fills.
@@ -116,7 +116,7 @@ pub async fn recover_from_archive(
         }
         // Before a namenode can start there.
         origin::write_restored(&directory, next)?;
-        rebirth::leave(&directory)?;
+        recover::leave(&directory)?;
         Ok(found)
     });
     if let Some(damage) = other {

@@ -86,7 +86,7 @@ impl Disk {
         change(&mut self.0.inner.lock())
     }
 
-    /// Holds all syncs, or lets them go.
+    /// Makes every sync wait from now on, or lets all syncs go on.
     pub(crate) fn hold(&self, is_held: bool) {
         *self.0.is_held.lock() = is_held;
         self.0.released.notify_all();

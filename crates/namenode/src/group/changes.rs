@@ -57,7 +57,7 @@ fn move_refusal(error: &LeaderMoveError, group: &Group) -> Refusal {
 }
 
 impl PendingChanges {
-    /// Keeps a read that waits for a confirmation by the quorum.
+    /// Queues a read until the quorum confirms that this member leads; `reply` gets true then.
     pub(super) fn read(&mut self, reply: oneshot::Sender<bool>) {
         self.reads.add(reply);
     }

@@ -56,7 +56,7 @@ pub(crate) enum Step {
     Removed,
 }
 
-/// What a member is made with.
+/// What a member needs to start: its files, its connections, and the state of its group.
 pub(crate) struct MemberParts {
     pub(crate) directory: Arc<Directory>,
     pub(crate) cluster: ClusterId,

@@ -67,7 +67,7 @@ impl ServingState {
         }
     }
 
-    /// Returns its word on pages. Its key there is `standing`: the HTTP interface is public.
+    /// Returns its word on pages, where its key is `state`, and `standing` for older programs.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Alone => "alone",

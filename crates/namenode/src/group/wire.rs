@@ -29,7 +29,7 @@ pub(crate) struct GroupFormat {
 }
 
 impl GroupFormat {
-    /// That of this program.
+    /// The versions of this program: of the group's messages, of the catalog's rules, of snapshots.
     pub(crate) const OWN: Self =
         Self { version: VERSION, rules: Catalog::RULES, snapshot: Catalog::FORMAT };
 

@@ -26,7 +26,7 @@ use crate::backup::{self, JOURNAL_FREE_BYTES_MIN};
 use crate::file_names;
 use crate::state::NamenodeState;
 
-/// When a caller tries again while another has the only turn. A backup takes seconds or minutes.
+/// When a caller tries again while another has the only permit. A backup takes seconds or minutes.
 /// Chosen, not measured.
 const AGAIN_AFTER: Millis = Millis(2000);
 
@@ -47,12 +47,12 @@ const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 pub(crate) struct Backups {
     directory: PathBuf,
     /// One is made or sent at a time.
-    turn: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Backups {
     pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory, turn: Arc::new(Semaphore::new(1)) }
+        Self { directory, permits: Arc::new(Semaphore::new(1)) }
     }
 
     /// Returns where the journal is.
@@ -66,21 +66,21 @@ pub(super) async fn send(
     State(api): State<HttpApi>,
     Extension(connection): Extension<HttpConnection>,
 ) -> HttpResult {
-    let Ok(turn) = Arc::clone(&api.backups.turn).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&api.backups.permits).try_acquire_owned() else {
         let why = "another backup is being taken".to_owned();
         return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why }.into());
     };
     connection.follow()?;
     let (state, directory) = (Arc::clone(&api.requests.state), api.backups.directory.clone());
-    // The turn goes along: a caller that leaves meanwhile does not stop the writing.
-    let made = spawn_blocking(move || make(&state, &directory).map(|made| (made, turn))).await;
-    let ((file, bytes), turn) = match made {
+    // The permit goes along: a caller that leaves meanwhile does not stop the writing.
+    let made = spawn_blocking(move || make(&state, &directory).map(|made| (made, permit))).await;
+    let ((file, bytes), permit) = match made {
         Ok(Ok(made)) => made,
         Ok(Err(error)) => return Err(failed(&error.to_string())),
         Err(error) => return Err(failed(&error.to_string())),
     };
     let (pieces, receiver) = mpsc::channel(PIECES_MAX);
-    tokio::spawn(deliver(api, file, bytes, turn, pieces));
+    tokio::spawn(deliver(api, file, bytes, permit, pieces));
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CACHE_CONTROL, "no-store".to_owned()),
@@ -118,7 +118,7 @@ async fn deliver(
     api: HttpApi,
     file: File,
     bytes: u64,
-    turn: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     pieces: mpsc::Sender<io::Result<Bytes>>,
 ) {
     let limit = Instant::now() + SEND_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN);
@@ -134,7 +134,7 @@ async fn deliver(
         let is_last = piece.as_ref().map_or(true, Bytes::is_empty);
         if is_last && piece.is_ok() {
             api.requests.state.metrics.backup_sent();
-            drop(turn);
+            drop(permit);
             return;
         }
         tokio::select! {
@@ -149,5 +149,5 @@ async fn deliver(
     };
     warn!(why, "a backup was not sent to its end");
     // An answer that is cut off is none: its length was announced.
-    drop(turn);
+    drop(permit);
 }

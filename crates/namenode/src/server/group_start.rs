@@ -16,7 +16,7 @@ use crate::group::hard_state::{self, HardState};
 use crate::group::join::join;
 use crate::group::log::{GroupFileDamage, GroupLog, LogError, MemberFilesError};
 use crate::group::origin;
-use crate::group::rebirth::leave;
+use crate::group::recover::leave;
 use crate::group::{GroupSetup, OwnMachine};
 use crate::options::NamenodeOptions;
 use crate::recovery::{Recovered, recover, recover_member};

@@ -46,7 +46,7 @@ impl CatalogWriter {
             _ => {}
         }
         let (at, action) = (self.state.now(), Action::GroupEvent(Box::new(kind)));
-        let turn = self.turns.own(vec![Command { at, action }]);
-        self.work_off(turn);
+        let batch = self.group_commit.own(vec![Command { at, action }]);
+        self.work_off(batch);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant as Moment};
 
 use parking_lot::RwLockWriteGuard;
 use sanderling_core::catalog::{Catalog, Command};
-use sanderling_core::namenode::{Namenode, Turn, Turns, Unwritten};
+use sanderling_core::namenode::{CommitBatch, GroupCommit, Namenode, Unwritten};
 use sanderling_core::replica::{
     FlightState, GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, LogPlace, Payload,
     PlannerOptions, ProposeError,
@@ -121,12 +121,12 @@ impl CatalogWriter {
     /// Ends this leader, whose journal did not take a round that the quorum has. Its catalog lacks
     /// that round, so the next one that it proposed would begin at the same number. Another leader
     /// has the round: whether its changes count is not known here.
-    pub(super) fn end_agreed(&mut self, turn: &mut Turn, error: AppendError) {
+    pub(super) fn end_agreed(&mut self, batch: &mut CommitBatch, error: AppendError) {
         let cause = RoundError::from(error);
         self.end_unapplied(cause.clone());
         self.state.namenode.write().refused();
         let why = Unwritten::Unknown(UnwrittenCause::Unapplied(cause));
-        self.turns.refuse(turn, self.state.now(), &why);
+        self.group_commit.refuse(batch, self.state.now(), &why);
     }
 
     /// Ends this member: its catalog cannot follow the group.
@@ -206,7 +206,7 @@ impl CatalogWriter {
         }
     }
 
-    /// Applies entries that are agreed, but those of the round under way: its turn does that.
+    /// Applies entries that are agreed, but those of the round under way: its batch does that.
     fn apply_agreed(&mut self, entries: Vec<LogEntry>) -> Result<(), RoundError> {
         for LogEntry { place, payload } in entries {
             let Some(member) = &mut self.member else { return Ok(()) };
@@ -432,11 +432,11 @@ impl CatalogWriter {
         let last = self.state.namenode.read().catalog().now();
         let absence = member.replica.absence(booted, last);
         let now = self.state.now();
-        self.turns = Turns::new(now);
+        self.group_commit = GroupCommit::new(now);
         let start = Term(rand::random());
         let commands = self.state.namenode.write().take_over(now, start, absence);
-        let turn = self.turns.begin(commands);
-        self.work_off(turn);
+        let batch = self.group_commit.begin(commands);
+        self.work_off(batch);
         if let Some(member) = &mut self.member
             && member.replica.is_serving()
             && member.replica.term() == term
@@ -452,11 +452,11 @@ impl CatalogWriter {
     }
 
     /// Proposes a round and waits until the quorum has it. Messages and time go on meanwhile.
-    pub(super) fn agree(&mut self, turn: &Turn) -> Result<(), Unwritten<UnwrittenCause>> {
+    pub(super) fn agree(&mut self, batch: &CommitBatch) -> Result<(), Unwritten<UnwrittenCause>> {
         let first = self.state.namenode.read().catalog().index();
-        let Some(at) = turn.commands().last().map(|command| command.at) else { return Ok(()) };
+        let Some(at) = batch.commands().last().map(|command| command.at) else { return Ok(()) };
         let Some(member) = &mut self.member else { return Ok(()) };
-        member.take_off(round::encode(first, turn.commands()));
+        member.take_off(round::encode(first, batch.commands()));
         let mut stopping: Option<Moment> = None;
         loop {
             let Some(member) = &mut self.member else { return Ok(()) };

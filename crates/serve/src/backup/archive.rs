@@ -14,9 +14,9 @@ use sanderling_command::units;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_datanode::ObjectOptions;
 use sanderling_namenode::{
-    ArchiveError, ArchiveOptions, NamenodeStartError, RebirthError, RecoverError, RecoverOptions,
-    RecoveredArchive, RecoveredMember, RestoreError, is_restore_unfinished, recover_from_archive,
-    recover_from_member,
+    ArchiveError, ArchiveOptions, NamenodeStartError, RecoverError, RecoverMemberError,
+    RecoverOptions, RecoveredArchive, RecoveredMember, RestoreError, is_restore_unfinished,
+    recover_from_archive, recover_from_member,
 };
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
@@ -280,17 +280,17 @@ async fn from_member(session: &Session, args: &GroupRecover) -> Result<(), Failu
     })
 }
 
-fn member_failed(error: RebirthError, args: &GroupRecover) -> Failure {
+fn member_failed(error: RecoverMemberError, args: &GroupRecover) -> Failure {
     let (kind, next) = match &error {
-        RebirthError::NoMember { .. } => (
+        RecoverMemberError::NoMember { .. } => (
             FailureKind::Refusal(RefusalKind::NotFound),
             "the same with the --dir of a member that survived, or the same with --archive PLACE",
         ),
-        RebirthError::Forgotten { .. } => (
+        RecoverMemberError::Forgotten { .. } => (
             FailureKind::MayHaveForgotten,
             "the same with the directory of another member, with --archive, or with --accept-loss",
         ),
-        RebirthError::Directory(_) | RebirthError::Log { .. } => (
+        RecoverMemberError::Directory(_) | RecoverMemberError::Log { .. } => (
             FailureKind::NotRecovered,
             "the same with the directory of another member, or with --archive",
         ),

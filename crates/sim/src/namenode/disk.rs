@@ -53,7 +53,7 @@ pub(super) struct Disk {
     /// The next sync fails: how long the process is down then, and what is there of what was not
     /// synced, in thousandths.
     pub(super) fails: Option<(u64, u64)>,
-    /// A sync has failed, which is final: the process ends with its turn.
+    /// A sync has failed, which is final: the process ends after its batch.
     pub(super) ends: Option<(u64, u64)>,
     /// When it refused something last.
     pub(super) refused_at: u64,

@@ -2,8 +2,8 @@
 //! writer. The machines that the server runs decide each step.
 
 use sanderling_core::namenode::{
-    Answers, FrameStep, LongFrame, LongRefusal, Turn, WaitingFrames, WriterLoad, changes_size,
-    queue_full, writer_at_once,
+    Answers, CommitBatch, FrameStep, LongFrame, LongRefusal, WaitingFrames, WriterLoad,
+    changes_size, queue_full, writer_at_once,
 };
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
@@ -221,7 +221,7 @@ impl NamenodeHost {
         match self.queues.push_change(queued_as, size, part, overtakes) {
             Ok(()) => {
                 context.checks.change_turns.pushed(tenant, number, size.cost);
-                self.turn_soon(context);
+                self.work_soon(context);
             }
             Err(part) => {
                 let calls = part.requests.into_iter().map(|(call, _)| call).collect();
@@ -241,8 +241,8 @@ impl NamenodeHost {
         context.runtime.statistics_mut().made_frames += 1;
         self.looks(context);
         let requests = part.requests.iter().map(|(_, request)| request.clone()).collect();
-        let turn = Turn::asked(requests, None);
-        self.work_off(context, turn, &[(part.frame, part.requests)]);
+        let batch = CommitBatch::asked(requests, None);
+        self.work_off(context, batch, &[(part.frame, part.requests)]);
         self.wake(context);
     }
 

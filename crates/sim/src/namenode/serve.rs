@@ -3,7 +3,9 @@
 
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{Namenode, ORDER_WITHIN, OrderKind, OrderStep, Turns, start_time};
+use sanderling_core::namenode::{
+    GroupCommit, Namenode, ORDER_WITHIN, OrderKind, OrderStep, start_time,
+};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Instant, NodeId, Policy, Request, Term};
 
@@ -54,7 +56,7 @@ impl NamenodeHost {
         self.inbox.clear();
         self.queues.restart(context.runtime.plan());
         context.checks.restart_frames();
-        self.is_turn_set = false;
+        self.is_work_due = false;
         self.wake_at = None;
         self.order_queues.clear();
         self.dies_after_journal = None;
@@ -71,7 +73,7 @@ impl NamenodeHost {
             begun.retain(|command| !matches!(command.action, Action::Departures { .. }));
         }
         let begun = self.bug_begun(begun);
-        self.turns = Turns::new(now);
+        self.group_commit = GroupCommit::new(now);
         self.begin(context, begun);
     }
 
@@ -120,21 +122,21 @@ impl NamenodeHost {
         context.runtime.expect(if is_same { Ok(()) } else { Err(("replay", text())) });
     }
 
-    pub(super) fn turn_soon(&mut self, context: &mut NamenodeContext<'_>) {
-        if std::mem::replace(&mut self.is_turn_set, true) {
+    pub(super) fn work_soon(&mut self, context: &mut NamenodeContext<'_>) {
+        if std::mem::replace(&mut self.is_work_due, true) {
             return;
         }
-        let micros = self.random.below(context.runtime.plan().turn_micros_max + 1);
-        context.runtime.set_timer(Host::Namenode, micros, Timer::Turn);
+        let micros = self.random.below(context.runtime.plan().gather_micros_max + 1);
+        context.runtime.set_timer(Host::Namenode, micros, Timer::Commit);
     }
 
     pub(crate) fn timer(&mut self, context: &mut NamenodeContext<'_>, timer: Timer) {
         match timer {
-            Timer::Turn => self.turn(context),
+            Timer::Commit => self.do_work(context),
             Timer::Slice => self.slice(context),
             Timer::Wake if self.wake_at.is_some_and(|at| at <= context.runtime.now()) => {
                 self.wake_at = None;
-                self.turn(context);
+                self.do_work(context);
             }
             Timer::OrderQueue(node, kind) => {
                 if let Some(orders) = self.order_queues.get_mut(&(node, kind)) {
@@ -156,7 +158,7 @@ impl NamenodeHost {
         self.frozen = context.runtime.now()..until;
         context.runtime.stop(Host::Namenode, millis);
         self.served_micros.1 = until;
-        context.runtime.set_timer(Host::Namenode, millis * 1000, Timer::Turn);
+        context.runtime.set_timer(Host::Namenode, millis * 1000, Timer::Commit);
     }
 
     /// Ends the process at once; another starts after a while.
@@ -188,7 +190,7 @@ impl NamenodeHost {
         let mut applied = self.bug_applied(command, applied, now);
         for (order, reply) in self.bug_fences(&mut applied) {
             self.inbox.push(NamenodeWork::Ordered(Box::new(order), Some(reply)));
-            self.turn_soon(context);
+            self.work_soon(context);
         }
         if context.checking(self).made(arriving, &applied.result) {
             return applied;
@@ -205,7 +207,7 @@ impl NamenodeHost {
 
     pub(crate) fn wake_by(&mut self, context: &mut NamenodeContext<'_>, due: Instant) {
         // The writer sleeps no shorter.
-        let sleep_min = Turns::SLEEP_MIN.0 * 1000;
+        let sleep_min = GroupCommit::SLEEP_MIN.0 * 1000;
         let now = context.runtime.now();
         let at = now + due.0.saturating_sub(self.clock(now).0).max(sleep_min);
         if self.wake_at.is_none_or(|before| at < before) {
@@ -267,7 +269,7 @@ impl NamenodeHost {
                 };
                 orders.is_busy = pause.is_some();
                 self.inbox.push(work);
-                self.turn_soon(context);
+                self.work_soon(context);
                 match pause {
                     Some(pause) => {
                         let timer = Timer::OrderQueue(node, kind);
@@ -282,7 +284,7 @@ impl NamenodeHost {
                     context.checks.probed(node, context.runtime.now());
                 }
                 self.inbox.push(NamenodeWork::Probed(node, outcome));
-                self.turn_soon(context);
+                self.work_soon(context);
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct QueuePlan {
     pub(crate) request_cost: u64,
     /// Whether small changes are made when they arrive, if the writer has nothing to do. A server
     /// does that. In most seeds the writer counts as busy whenever a frame arrives, as under load:
-    /// the few callers here would else seldom have changes of several frames in one turn.
+    /// the few callers here would else seldom have changes of several frames in one batch.
     pub(crate) makes_at_once: bool,
     /// Owners of the tokens of all clients; 0: no client has a token, each connection counts alone.
     pub(crate) owners: u8,

@@ -25,12 +25,12 @@ use super::{AgentArgs, MarketArg, absent, task_name};
 use crate::args::{RunArgs, StorageArgs, TaskName};
 use crate::backend::{TaskBackend, hex};
 use crate::dump_turns::TurnQueue;
+use crate::encryption::drawn;
 use crate::generations::key_evidence;
 use crate::lock::{LockWatch, TaskLock, steady_now};
 use crate::machine_notices::MachineNotices;
 use crate::run_record::RunRecord;
 use crate::runner;
-use crate::seal::drawn;
 use crate::supervise::wall_clock;
 use crate::task_failure::TaskFailure;
 

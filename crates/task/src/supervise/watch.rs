@@ -14,12 +14,12 @@ use sanderling_core::checkpoint::{
 use sanderling_protocol::{Instant as SteadyInstant, Millis};
 use tokio::time::sleep;
 
-use crate::cell::TaskEnd;
 use crate::driver::TaskHandle;
 use crate::driver_args::DriverArg;
-use crate::dump_turns::{Turn, TurnQueue};
+use crate::dump_turns::{DumpTicket, TurnQueue};
 use crate::lock::{TaskLock, steady_now};
 use crate::machine_notices::{MachineNotice, MachineNotices};
+use crate::namespaces::TaskEnd;
 use crate::running::RunningTask;
 use crate::task_failure::TaskFailure;
 
@@ -39,7 +39,7 @@ pub(super) struct TaskWatch<'a> {
     pub(super) driver: DriverArg,
     pub(super) turns: Arc<TurnQueue>,
     /// The place of the dump under way among the turns, if there is one.
-    pub(super) turn: Option<Arc<Turn>>,
+    pub(super) turn: Option<Arc<DumpTicket>>,
     /// The last notice.
     pub(super) notice: Option<MachineNotice>,
     /// Why there is no checkpoint, if the last dump has failed.
@@ -168,7 +168,7 @@ impl TaskWatch<'_> {
     }
 
     /// Returns the place of the dump under way among the turns.
-    pub(super) fn turn(&mut self) -> Arc<Turn> {
+    pub(super) fn turn(&mut self) -> Arc<DumpTicket> {
         let turns = &self.turns;
         Arc::clone(self.turn.get_or_insert_with(|| Arc::new(turns.turn())))
     }

@@ -53,10 +53,10 @@ fn frame_of_80_columns_is_this() {
         "2 of 3 nodes active  1 draining  1 suspect  3.00 MiB lost  48.0 MiB exposed",
         "rates come with the next heartbeats  0 requests",
         "1 nodes  2 drains  3 throughput  4 jobs  5 events  by +name",
-        "name state                  memory health  exposure          disk    beat",
-        "n1   active          16.0 MiB  25% up      16.0 MiB 16.0 MiB  25%  200 ms",
-        "n2   draining        16.0 MiB  25% up      16.0 MiB 16.0 MiB  25%  200 ms",
-        "n3   active          16.0 MiB  25% suspect 16.0 MiB 16.0 MiB  25%  200 ms",
+        "name state                  memory health  exposure          disk heartbeat",
+        "n1   active          16.0 MiB  25% up      16.0 MiB 16.0 MiB  25%    200 ms",
+        "n2   draining        16.0 MiB  25% up      16.0 MiB 16.0 MiB  25%    200 ms",
+        "n3   active          16.0 MiB  25% suspect 16.0 MiB 16.0 MiB  25%    200 ms",
         "",
         "q quit  ? help  tab view  s sort  / filter  p pause  enter detail",
     ];
@@ -79,7 +79,7 @@ fn frame_of_20_columns_has_the_names_and_the_states() {
 #[test]
 fn every_view_fits_every_size() {
     for (width, last) in
-        [(20, "draining"), (40, "draining"), (80, "beat"), (120, "read"), (200, "id")]
+        [(20, "draining"), (40, "draining"), (80, "heartbeat"), (120, "read"), (200, "id")]
     {
         let mut state = state(fleet());
         for view in ['1', '2', '3', '4', '5'] {

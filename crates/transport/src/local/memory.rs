@@ -125,8 +125,8 @@ impl SharedMemory {
 impl<K> AsRef<[u8]> for View<K> {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the range was found to be inside the mapping, which this view keeps. With the
-        // lease the peer promised that no process writes there while `owner` exists, and seals its
-        // memory against writers other than itself; a peer that breaks this promise is as bad as
+        // lease the peer promised that no process writes there while `owner` exists, and its file
+        // seals keep out writers other than itself; a peer that breaks this promise is as bad as
         // one that sends wrong bytes.
         unsafe { std::slice::from_raw_parts(self.memory.map.as_ptr().add(self.place), self.length) }
     }

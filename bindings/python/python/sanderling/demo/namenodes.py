@@ -122,7 +122,7 @@ class Namenodes:
     def _leads(self, member: Member) -> bool:
         namenode = self.cluster.namenodes[member.index]
         _, page = call(namenode.http_address, "GET", "/v1/group")
-        return page.get("standing") == "leader"
+        return page.get("state") == "leader"
 
     def _joined(self, member: Member) -> None:
         with self._lock:

@@ -34,7 +34,7 @@ RATIO_MAX = 8.0
 
 MIB = 1 << 20
 
-LANE_HEIGHT = 22
+ROW_HEIGHT = 22
 """Of each place of the namenodes."""
 
 ROLES = {LEADER: "grey", VOTER: "grey pale", SPARE: "grey open"}
@@ -174,14 +174,14 @@ class Pictures:
         places: dict[int, list[Incarnation]] = {}
         for each in self._record.fleet.incarnations:
             places.setdefault(each.slot, []).append(each)
-        held = {each.node: self._held(each) for lane in places.values() for each in lane}
+        held = {each.node: self._held(each) for own in places.values() for each in own}
         most = max((value for points in held.values() for _, value in points), default=1.0) or 1.0
         panels = []
-        for slot, lane in sorted(places.items()):
+        for slot, own in sorted(places.items()):
             name = f"machine {slot + 1}"
             marks: list[Mark] = []
-            for turn, each in enumerate(lane):
-                colour = "held-next solid" if turn % 2 else "held solid"
+            for index, each in enumerate(own):
+                colour = "held-next solid" if index % 2 else "held solid"
                 marks.append(_curve(colour, held[each.node], name, area=True))
                 if each.noticed is not None:
                     marks += self._leaves(each, most)
@@ -190,7 +190,7 @@ class Pictures:
         return [{**panels[0], "title": "bytes held"}, *panels[1:]]
 
     def _namenodes(self) -> list[dict[str, Any]]:
-        """Returns one panel with a lane for each place, empty while no process has the place."""
+        """Returns one panel with a row for each place, empty while no process has the place."""
         record = self._record
         assert record.namenodes
         if not record.options.spares:
@@ -198,14 +198,14 @@ class Pictures:
         places = sorted({each.slot for each in record.namenodes.members})
         marks: list[Mark] = []
         for each in record.namenodes.members:
-            # Lanes are counted from below, places from above.
+            # Rows are counted from below, places from above.
             base = len(places) - 1 - each.slot
             marks += self._roles(each, base)
             if each.noticed is not None:
                 marks += self._namenode_leaves(each, base)
         at = [[len(places) - 0.5 - slot, f"namenode {slot + 1}"] for slot in places]
         y = {"ends": [0, len(places)], "at": at, "grid": False}
-        height = LANE_HEIGHT * len(places)
+        height = ROW_HEIGHT * len(places)
         return [{"height": height, "title": "namenodes", "y": y, "marks": marks}]
 
     def _roles(self, each: Member, base: int) -> list[Mark]:

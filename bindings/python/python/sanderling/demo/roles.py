@@ -78,7 +78,7 @@ class Roles:
             except OSError:
                 continue
             roles = {row["address"]: _role(row) for row in page.get("members", [])}
-            if page.get("standing") == "leader":
+            if page.get("state") == "leader":
                 return roles
             found = found or roles
         return found

@@ -8,7 +8,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{JobId, NodeSelector, ObjectId, Term, TokenId, TokenSelector};
 
 use super::*;
-use crate::namenode::{TurnWork, Turns};
+use crate::namenode::{CommitWork, GroupCommit};
 
 /// Puts a change into what makes it once.
 pub(super) fn once(client: ClientId, sequence: u64, request: Request) -> Request {
@@ -400,18 +400,19 @@ fn copy_of_a_change_that_waits_for_its_frame_is_answered_as_the_change_is() {
         Create { inline: Some(vec![1]), parents: false, ..Create::new(path("/p/x"), Nonce(9)) };
     let create = once(client, 1, Request::Create(create));
     // The copy has come by another connection, and its parent is not there yet.
-    let work = [vec![make, create.clone()], vec![create]].map(|frame| TurnWork::Frame(frame, None));
-    let mut turn = Turns::new(rig.now).take(rig.now, &mut rig.namenode, work);
-    while turn.must_prepare() || turn.commands().len() > 0 {
-        if turn.must_prepare() {
-            turn.prepare(rig.now, &mut rig.namenode);
+    let work =
+        [vec![make, create.clone()], vec![create]].map(|frame| CommitWork::Frame(frame, None));
+    let mut batch = GroupCommit::new(rig.now).take(rig.now, &mut rig.namenode, work);
+    while batch.must_prepare() || batch.commands().len() > 0 {
+        if batch.must_prepare() {
+            batch.prepare(rig.now, &mut rig.namenode);
         }
-        turn.apply(|command, _| {
+        batch.apply(|command, _| {
             rig.log.push(command.clone());
             rig.namenode.apply(command)
         });
     }
-    let answers = turn.finish();
+    let answers = batch.finish();
     assert!(answers[0].iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(answers[1][0], answers[0][1]);
 }

@@ -2,15 +2,16 @@
 
 use std::any::TypeId;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::args::Cli;
+/// Makes the command line of the program, of which a process has one: its keys are read once.
+pub type Program = fn() -> Command;
 
 /// Flags that no file has: the file itself, contexts, the form of output, and one that accepts a
 /// loss once, not at each start.
-pub(crate) const NOT_IN_FILES: [&str; 7] =
+pub const NOT_IN_FILES: [&str; 7] =
     ["help", "version", "config", "context", "json", "timeout", "accept-journal-loss"];
 
 /// Flags of more than one server that each process has for itself.
@@ -18,15 +19,15 @@ const OF_ONE_PROCESS: [&str; 5] = ["listen", "http", "name", "memory-max", "read
 
 /// A server that a file configures.
 #[derive(Debug)]
-pub(crate) struct ServerTable {
+pub struct ServerTable {
     /// The name of its table.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The words of its command.
-    pub(crate) words: &'static [&'static str],
+    pub words: &'static [&'static str],
 }
 
 /// The servers.
-pub(crate) const SERVERS: [ServerTable; 4] = [
+pub const SERVERS: [ServerTable; 4] = [
     ServerTable { name: "namenode", words: &["namenode"] },
     ServerTable { name: "datanode", words: &["datanode"] },
     ServerTable { name: "manager", words: &["manager"] },
@@ -46,13 +47,14 @@ impl ServerTable {
     }
 
     /// Returns the keys of its table, in the order of its help.
-    pub(crate) fn keys(&self) -> &'static [ConfigKey] {
-        static KEYS: LazyLock<Vec<(&'static str, Vec<ConfigKey>)>> = LazyLock::new(|| {
-            let mut all = command();
+    pub fn keys(&self, program: Program) -> &'static [ConfigKey] {
+        static KEYS: OnceLock<Vec<(&'static str, Vec<ConfigKey>)>> = OnceLock::new();
+        let keys = KEYS.get_or_init(|| {
+            let mut all = program();
             all.build();
             SERVERS.iter().map(|server| (server.name, server.keys_of(&all))).collect()
         });
-        let found = KEYS.iter().find(|(name, _)| *name == self.name);
+        let found = keys.iter().find(|(name, _)| *name == self.name);
         &found.expect("it is one of the servers").1
     }
 
@@ -64,14 +66,9 @@ impl ServerTable {
     }
 }
 
-/// Returns the program's command line.
-pub(crate) fn command() -> Command {
-    Cli::command()
-}
-
 /// What a key's value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyKind {
+pub enum KeyKind {
     /// `true` or `false`.
     Switch,
     /// How often the flag is given.
@@ -84,18 +81,19 @@ pub(crate) enum KeyKind {
 
 /// A flag of a server.
 #[derive(Debug, Clone)]
-pub(crate) struct ConfigKey {
+pub struct ConfigKey {
     /// The flag's name without the dashes.
-    pub(crate) name: String,
+    pub name: String,
     /// The flag's id in the matches.
-    pub(crate) id: String,
-    pub(crate) kind: KeyKind,
+    pub id: String,
+    /// What its value is.
+    pub kind: KeyKind,
     /// Whether the server does not start without it.
     pub(crate) is_required: bool,
     /// Whether relative values are relative to the file.
     pub(crate) is_path: bool,
     /// The variable of the environment that has it, too.
-    pub(crate) variable: Option<String>,
+    pub variable: Option<String>,
 }
 
 impl ConfigKey {
@@ -123,7 +121,7 @@ impl ConfigKey {
 
 /// Returns whether a key may stand at the top, for all servers that have it: at least two do, and
 /// it is not each process's own.
-pub(crate) fn is_common(name: &str) -> bool {
-    let has = |server: &&ServerTable| server.keys().iter().any(|key| key.name == name);
+pub fn is_common(program: Program, name: &str) -> bool {
+    let has = |server: &&ServerTable| server.keys(program).iter().any(|key| key.name == name);
     !OF_ONE_PROCESS.contains(&name) && SERVERS.iter().filter(has).count() > 1
 }

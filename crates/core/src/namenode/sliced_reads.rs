@@ -10,8 +10,8 @@ use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 use sanderling_protocol::{Instant, NodeId, Refusal, Reply, Request};
 
 use super::Namenode;
+use super::group_commit::Answers;
 use super::reply_budget::{ReplyBudget, entries};
-use super::turn::Answers;
 use crate::access::Claims;
 use crate::catalog::{Catalog, Listing, OwnershipWalk, UsageWalk, within_reply};
 
@@ -25,7 +25,7 @@ pub struct FrameRead {
     /// What has been found of the next answer.
     walk: Option<SlicedRead>,
     answers: Answers,
-    weight: ReplyBudget,
+    budget: ReplyBudget,
 }
 
 /// An answer that takes several slices.
@@ -48,8 +48,8 @@ impl FrameRead {
     /// Returns the reads of a frame, of which nothing is answered.
     #[must_use]
     pub fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
-        let (answers, weight) = (Vec::with_capacity(requests.len()), ReplyBudget::default());
-        Self { requests, claims, walk: None, answers, weight }
+        let (answers, budget) = (Vec::with_capacity(requests.len()), ReplyBudget::default());
+        Self { requests, claims, walk: None, answers, budget }
     }
 
     /// Goes on until about `entries` entries of the catalog have been visited, each request being
@@ -67,7 +67,7 @@ impl FrameRead {
             let Some(answer) = answered.transpose() else { return false };
             entries = entries.saturating_sub(1);
             self.walk = None;
-            self.answers.push(self.weight.admit(answer));
+            self.answers.push(self.budget.admit(answer));
         }
         true
     }
@@ -75,7 +75,7 @@ impl FrameRead {
     /// Returns how many entries the answers have so far: a measure of their memory.
     #[must_use]
     pub const fn entries(&self) -> usize {
-        self.weight.entries()
+        self.budget.entries()
     }
 
     /// Returns all requests of the frame, in their order, whether or not they are answered.

@@ -8,10 +8,10 @@ use sanderling_protocol::order::Damage;
 use super::super::{BLOCK_SUFFIX, DiskBytes, DiskTier};
 use super::*;
 use crate::chunk_sums::sums_of;
-use crate::seal::{EncryptionKey, salt};
+use crate::encryption_key::{EncryptionKey, salt};
 use crate::tier::ReadError;
 
-const UNIT: usize = SEALED_UNIT_BYTES as usize;
+const UNIT: usize = ENCRYPTED_UNIT_BYTES as usize;
 
 struct Disk {
     directory: tempfile::TempDir,
@@ -134,7 +134,7 @@ fn earlier_state_of_a_unit_is_not_taken_for_the_present_one() {
 }
 
 #[test]
-fn no_two_seals_of_one_place_are_alike() {
+fn no_two_encryptions_of_one_place_are_alike() {
     let disk = Disk::new();
     let first = disk.block(1, b"some bytes");
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -154,25 +154,25 @@ fn append_that_fails_leaves_what_was_there_readable() {
     let cipher = EncryptionKey::of([7; 32]).derive(&salt(), "test");
     let reading = DiskReader::default();
     let medium = Medium { cipher: &cipher, reading: &reading, file: &file };
-    let seals = Seals::new(1, BlockId(1));
+    let encrypted = EncryptedFile::new(1, BlockId(1));
     let all = pattern(20_000);
-    seals.append(medium, 0, &all[..5000]).unwrap();
+    encrypted.append(medium, 0, &all[..5000]).unwrap();
     let read_only = File::open(&path).unwrap();
     for _ in 0..2 {
         let failing = Medium { file: &read_only, ..medium };
-        let failed = seals.append(failing, 5000, &all[5000..10_000]);
-        assert!(matches!(failed, Err(SealError::Io(_))), "{failed:?}");
+        let failed = encrypted.append(failing, 5000, &all[5000..10_000]);
+        assert!(matches!(failed, Err(EncryptedFileError::Io(_))), "{failed:?}");
         // What a write that ended in the middle leaves.
         file.write_all_at(&[9; 300], 4112).unwrap();
         for (offset, length) in [(0, 5000), (4000, 1000), (4096, 904), (4999, 1), (0, 4096)] {
             let wanted = &all[offset as usize..(offset + length) as usize];
-            assert_eq!(seals.read(medium, offset, length).unwrap(), wanted);
+            assert_eq!(encrypted.read(medium, offset, length).unwrap(), wanted);
         }
-        let past = seals.read(medium, 0, 5001);
-        assert!(matches!(past, Err(SealError::Io(_))), "{past:?}");
+        let past = encrypted.read(medium, 0, 5001);
+        assert!(matches!(past, Err(EncryptedFileError::Io(_))), "{past:?}");
     }
-    seals.append(medium, 5000, &all[5000..]).unwrap();
-    assert_eq!(seals.read(medium, 0, 20_000).unwrap(), all);
+    encrypted.append(medium, 5000, &all[5000..]).unwrap();
+    assert_eq!(encrypted.read(medium, 0, 20_000).unwrap(), all);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Encrypted objects.
 //!
-//! An object is sealed whole, because it is fetched whole: the block and its trailer, then the
-//! tag, then a seal of 60 bytes with the id of the key. The key of an object is derived from the
-//! key of the tier and a salt that is drawn for it, and seals nothing else; cluster, block and
-//! epoch are bound to it. So any node with the same key can open an object, and takes none for
+//! An object is encrypted whole, because it is fetched whole: the block and its trailer, then the
+//! tag, then a footer of 60 bytes with the id of the key. The key of an object is derived from the
+//! key of the tier and a salt that is drawn for it, and encrypts nothing else; cluster, block and
+//! epoch are bound to it. So any node with the same key can decrypt an object, and takes none for
 //! another.
 
 use bytes::Bytes;
@@ -13,30 +13,32 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use thiserror::Error;
 
 use super::trailer::{TierKey, Trailer};
-use crate::seal::{Cipher, EncryptionKey, Forged, KEY_ID_BYTES, KeyId, Salt, TAG_BYTES, salt};
+use crate::encryption_key::{
+    Cipher, EncryptionKey, Forged, KEY_ID_BYTES, KeyId, Salt, TAG_BYTES, salt,
+};
 
-/// Marks an encrypted block of ours, and the layout of the seal.
+/// Marks an encrypted block of ours, and the layout of the footer.
 const MAGIC: [u8; 8] = *b"sndrlnx1";
 
 /// What keys of objects are derived for.
 const PURPOSE: &str = "sanderling object 1";
 
-/// The one nonce of a key that seals one object.
+/// The one nonce of a key that encrypts one object.
 const NONCE: [u8; 12] = [0; 12];
 
 /// Bytes by which an object is longer than its block.
-const EXTRA_BYTES: usize = Trailer::BYTES + TAG_BYTES + Seal::BYTES;
+const EXTRA_BYTES: usize = Trailer::BYTES + TAG_BYTES + EncryptionFooter::BYTES;
 
 /// How many bytes at its end identify the format of an object.
-pub(super) const END_BYTES: usize = Seal::BYTES;
+pub(super) const END_BYTES: usize = EncryptionFooter::BYTES;
 
 /// Most bytes of an object.
 pub(super) const OBJECT_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 + EXTRA_BYTES as u64;
 
-/// The end of an encrypted object. Magic 8, id of the key 16, salt 32, CRC32C of the seal before
+/// The end of an encrypted object. Magic 8, id of the key 16, salt 32, CRC32C of the footer before
 /// it 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seal {
+pub(crate) struct EncryptionFooter {
     key: KeyId,
     salt: Salt,
 }
@@ -45,21 +47,21 @@ pub(crate) struct Seal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Plain,
-    Sealed(Seal),
+    Encrypted(EncryptionFooter),
     /// It is damaged, or no object of ours.
     Unknown,
 }
 
 /// How the objects of the tier are written and read.
 #[derive(Debug)]
-pub(super) struct Sealing {
+pub(super) struct ObjectEncryption {
     key: Option<(EncryptionKey, KeyId)>,
 }
 
 /// An object that was written another way than this node's: with another key, or one of both
 /// without any. It is not damaged; another node may read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum SealMismatch {
+pub enum EncryptionMismatch {
     /// It is encrypted, and the node has no key.
     #[error(
         "it is encrypted and this node has no key: start it with --encrypt and the key of the \
@@ -80,8 +82,8 @@ pub enum SealMismatch {
     Plain,
 }
 
-impl Seal {
-    /// Bytes of a seal: 8 of the magic, 16 of the key's id, 32 of the salt, and 4 of the checksum
+impl EncryptionFooter {
+    /// Bytes of a footer: 8 of the magic, 16 of the key's id, 32 of the salt, and 4 of the checksum
     /// of these.
     const BYTES: usize = 60;
 
@@ -95,11 +97,11 @@ impl Seal {
         bytes
     }
 
-    fn decode(seal: &[u8]) -> Option<Self> {
-        let is_seal = seal[..8] == MAGIC && seal[56..] == crc32c(&seal[..56]).to_le_bytes();
-        let key = seal[8..24].try_into().expect("an id's length");
-        let salt = seal[24..56].try_into().expect("a salt's length");
-        is_seal.then_some(Self { key, salt })
+    fn decode(footer: &[u8]) -> Option<Self> {
+        let is_footer = footer[..8] == MAGIC && footer[56..] == crc32c(&footer[..56]).to_le_bytes();
+        let key = footer[8..24].try_into().expect("an id's length");
+        let salt = footer[24..56].try_into().expect("a salt's length");
+        is_footer.then_some(Self { key, salt })
     }
 }
 
@@ -110,12 +112,12 @@ impl End {
         if Trailer::is_at_end_of(object) {
             return Self::Plain;
         }
-        let seal = object.len().checked_sub(Seal::BYTES).map(|at| &object[at..]);
-        seal.and_then(Seal::decode).map_or(Self::Unknown, Self::Sealed)
+        let footer = object.len().checked_sub(EncryptionFooter::BYTES).map(|at| &object[at..]);
+        footer.and_then(EncryptionFooter::decode).map_or(Self::Unknown, Self::Encrypted)
     }
 }
 
-impl Sealing {
+impl ObjectEncryption {
     pub(super) fn new(key: Option<EncryptionKey>) -> Self {
         Self { key: key.map(|key| (key.clone(), key.id())) }
     }
@@ -128,19 +130,19 @@ impl Sealing {
     /// Returns what the node cannot read of an object that ends so.
     ///
     /// # Errors
-    /// [`SealMismatch`]: start the node with the key that the object was written with.
-    pub(super) fn check(&self, end: End) -> Result<(), SealMismatch> {
+    /// [`EncryptionMismatch`]: start the node with the key that the object was written with.
+    pub(super) fn check(&self, end: End) -> Result<(), EncryptionMismatch> {
         match (&self.key, end) {
             (_, End::Unknown) | (None, End::Plain) => Ok(()),
-            (None, End::Sealed(_)) => Err(SealMismatch::NoKey),
-            (Some(_), End::Plain) => Err(SealMismatch::Plain),
-            (Some((_, id)), End::Sealed(seal)) if seal.key == *id => Ok(()),
-            (Some(_), End::Sealed(_)) => Err(SealMismatch::OtherKey),
+            (None, End::Encrypted(_)) => Err(EncryptionMismatch::NoKey),
+            (Some(_), End::Plain) => Err(EncryptionMismatch::Plain),
+            (Some((_, id)), End::Encrypted(footer)) if footer.key == *id => Ok(()),
+            (Some(_), End::Encrypted(_)) => Err(EncryptionMismatch::OtherKey),
         }
     }
 
     /// Returns an object's bytes as they are to be stored, in pieces.
-    pub(super) fn seal(
+    pub(super) fn encrypt(
         &self,
         cluster: ClusterId,
         key: TierKey,
@@ -151,32 +153,38 @@ impl Sealing {
             return vec![bytes, Bytes::copy_from_slice(&trailer.encode())];
         };
         let salt = salt();
-        let mut sealed = Vec::with_capacity(bytes.len() + EXTRA_BYTES);
-        sealed.extend_from_slice(&bytes);
-        sealed.extend_from_slice(&trailer.encode());
-        let tag = derived(tier_key, &salt).seal(NONCE, &context(cluster, key), &mut sealed);
-        sealed.extend_from_slice(tag.as_ref());
-        sealed.extend_from_slice(&Seal { key: *id, salt }.encode());
-        vec![sealed.into()]
+        let mut encrypted = Vec::with_capacity(bytes.len() + EXTRA_BYTES);
+        encrypted.extend_from_slice(&bytes);
+        encrypted.extend_from_slice(&trailer.encode());
+        let tag = derived(tier_key, &salt).encrypt(NONCE, &context(cluster, key), &mut encrypted);
+        encrypted.extend_from_slice(tag.as_ref());
+        encrypted.extend_from_slice(&EncryptionFooter { key: *id, salt }.encode());
+        vec![encrypted.into()]
     }
 
     /// Returns a block and its trailer, of an object that [`Self::check`] lets pass.
     ///
     /// # Errors
     /// [`Forged`]: the object is damaged.
-    pub(super) fn open(
+    pub(super) fn decrypt(
         &self,
         cluster: ClusterId,
         key: TierKey,
         object: Bytes,
     ) -> Result<Bytes, Forged> {
         let Some((tier_key, _)) = &self.key else { return Ok(object) };
-        let End::Sealed(seal) = End::of(&object) else { return Err(Forged) };
-        let end = object.len().checked_sub(Seal::BYTES + TAG_BYTES).ok_or(Forged)?;
+        let End::Encrypted(footer) = End::of(&object) else { return Err(Forged) };
+        let end = object.len().checked_sub(EncryptionFooter::BYTES + TAG_BYTES).ok_or(Forged)?;
         let mut bytes = Vec::from(object);
         let tag = bytes[end..end + TAG_BYTES].try_into().expect("a tag's length");
         bytes.truncate(end);
-        derived(tier_key, &seal.salt).open(NONCE, &context(cluster, key), tag, &mut bytes, 0)?;
+        derived(tier_key, &footer.salt).decrypt(
+            NONCE,
+            &context(cluster, key),
+            tag,
+            &mut bytes,
+            0,
+        )?;
         Ok(bytes.into())
     }
 }

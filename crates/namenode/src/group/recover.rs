@@ -43,7 +43,7 @@ pub struct RecoveredMember {
 
 /// A reason why a group does not begin anew from a directory.
 #[derive(Debug, Error)]
-pub enum RebirthError {
+pub enum RecoverMemberError {
     /// It was never a member's, or has begun anew already.
     #[error("{} is no directory of a group's member", .directory.display())]
     NoMember {
@@ -75,7 +75,7 @@ pub enum RebirthError {
     },
 }
 
-impl From<NamenodeStartError> for RebirthError {
+impl From<NamenodeStartError> for RecoverMemberError {
     fn from(error: NamenodeStartError) -> Self {
         Self::Directory(Box::new(error))
     }
@@ -86,15 +86,15 @@ impl From<NamenodeStartError> for RebirthError {
 /// that begins follows the directory's own and the one of the number `after`.
 ///
 /// # Errors
-/// [`RebirthError`]: take the directory of another member, or correct the cause and call again. The
-/// directory is as it was; what was applied of the group's log stays in its journal, as if the
-/// member had received that it is agreed.
+/// [`RecoverMemberError`]: take the directory of another member, or correct the cause and call
+/// again. The directory is as it was; what was applied of the group's log stays in its journal, as
+/// if the member had received that it is agreed.
 pub fn recover_from_member(
     path: &Path,
     accepts_forgotten: bool,
     after: u64,
-) -> Result<RecoveredMember, RebirthError> {
-    let no_member = || RebirthError::NoMember { directory: path.to_owned() };
+) -> Result<RecoveredMember, RecoverMemberError> {
+    let no_member = || RecoverMemberError::NoMember { directory: path.to_owned() };
     // Before it is opened, which locks it and removes unfinished files: it may be of another use.
     if !path.is_dir() || !hard_state::may_be_in(path) {
         return Err(no_member());
@@ -104,7 +104,7 @@ pub fn recover_from_member(
     let hard = HardState::read(&directory).map_err(failed)?.ok_or_else(no_member)?;
     if hard.has_forgotten(&directory) && !accepts_forgotten {
         let (directory, member) = (path.to_owned(), hard.member.0);
-        return Err(RebirthError::Forgotten { directory, member });
+        return Err(RecoverMemberError::Forgotten { directory, member });
     }
     // After a crash of the machine the end of the journal may be torn.
     let sync = if accepts_forgotten { Sync::Os } else { Sync::Always };
@@ -136,8 +136,8 @@ pub fn recover_from_member(
     })
 }
 
-fn log_error(path: &Path, cause: impl Into<MemberFilesError>) -> RebirthError {
-    RebirthError::Log { directory: path.to_owned(), cause: cause.into() }
+fn log_error(path: &Path, cause: impl Into<MemberFilesError>) -> RecoverMemberError {
+    RecoverMemberError::Log { directory: path.to_owned(), cause: cause.into() }
 }
 
 /// Applies what the log has and the journal does not. Returns how many commands of that are of

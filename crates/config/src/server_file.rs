@@ -1,12 +1,4 @@
-//! Configuration files of the servers: a key is a flag's name, and a flag or a variable of the
-//! environment comes before the file.
-
-mod command;
-mod keys;
-mod problem;
-#[cfg(test)]
-mod reference;
-mod values;
+//! What a configuration file adds to the command line of a server.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -16,32 +8,22 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
+use sanderling_command::failure::{Exit, Failure, FailureKind, whole};
+use sanderling_command::refused::shell_word;
 use sanderling_context::strict::{
     Entry, FILE_BYTES_MAX, FileError, FileProblem, TomlFile, nearest,
 };
 use sanderling_context::{CONTEXT_KEYS, file_kind, is_ours, open_without_waiting};
 
-pub(crate) use self::command::{ConfigCommand, PAGE, after_help, run};
-pub(crate) use self::keys::{ConfigKey, SERVERS, ServerTable, command, is_common};
-pub(crate) use self::problem::{ConfigLineError, ConfigProblem};
-use crate::failure::{Exit, Failure, FailureKind, whole};
-use crate::refused::shell_word;
-
-/// A flag that the file gives.
-#[derive(Debug, Clone)]
-pub(crate) struct FileValue {
-    pub(crate) key: String,
-    /// The flag's id in the matches.
-    pub(crate) id: String,
-    pub(crate) line: usize,
-    /// The words that stand for it on a command line.
-    pub(crate) words: Vec<OsString>,
-}
+use crate::keys::{ConfigKey, Program, SERVERS, ServerTable, is_common};
+use crate::problem::{ConfigLineError, ConfigProblem};
+use crate::values::{self, FileValue};
 
 /// A command line with what its configuration file adds.
 #[derive(Debug, Default)]
-pub(crate) struct ServerCommandLine {
-    pub(crate) words: Vec<OsString>,
+pub struct ServerCommandLine {
+    /// The words of the command line, with those that stand for the values of the file.
+    pub words: Vec<OsString>,
     pub(crate) path: PathBuf,
     pub(crate) values: Vec<FileValue>,
 }
@@ -52,10 +34,10 @@ impl ServerCommandLine {
     ///
     /// # Errors
     /// Usage (2): the file cannot be read, or a line is wrong.
-    pub(crate) fn of(words: Vec<OsString>) -> Result<Self, Failure> {
+    pub fn of(program: Program, words: Vec<OsString>) -> Result<Self, Failure> {
         let plain = |words| Ok(Self { words, ..Self::default() });
         // What is wrong with the words is reported when they are complete.
-        let Ok(matches) = command().ignore_errors(true).try_get_matches_from(&words) else {
+        let Ok(matches) = program().ignore_errors(true).try_get_matches_from(&words) else {
             return plain(words);
         };
         // What is done to a server, such as a backup, has no flags in its file.
@@ -65,7 +47,7 @@ impl ServerCommandLine {
         let file = read(&path)?;
         let has_context = is_given(given, "context");
         let mut line = Self { words, path, values: Vec::new() };
-        for value in values_of(&file, server).map_err(|error| wrong(&error))? {
+        for value in values_of(program, &file, server).map_err(|error| wrong(&error))? {
             // A context that is given comes before the keys of the file.
             let is_replaced = has_context && CONTEXT_KEYS.contains(&value.key.as_str());
             if !is_replaced && !is_given(given, &value.id) {
@@ -76,8 +58,9 @@ impl ServerCommandLine {
         Ok(line)
     }
 
-    /// Returns the failure of a command line whose error is in the file.
-    pub(crate) fn failure(&self, error: &clap::Error) -> Option<Failure> {
+    /// Returns the failure of a command line whose error is in the file; `None` if it is in another
+    /// word.
+    pub fn failure(&self, error: &clap::Error) -> Option<Failure> {
         let found = file_error(error, &self.path, &self.values)?;
         Some(wrong(&found))
     }
@@ -95,7 +78,7 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 }
 
 /// Describes a wrong line.
-pub(crate) fn wrong(error: &ConfigLineError) -> Failure {
+fn wrong(error: &ConfigLineError) -> Failure {
     let next = format!("sanderling config check {}", shell_word(&error.path.to_string_lossy()));
     Failure::caused(Exit::Usage, FailureKind::BadConfig, error.clone()).next(next)
 }
@@ -157,16 +140,18 @@ fn with_remedy(error: FileError, text: &str) -> ConfigLineError {
 ///
 /// # Errors
 /// An unknown key or a value of a wrong type, of any server.
-pub(crate) fn values_of(
+fn values_of(
+    program: Program,
     file: &TomlFile,
     server: &ServerTable,
 ) -> Result<Vec<FileValue>, ConfigLineError> {
-    let (found, errors) = all_values_of(file, server);
+    let (found, errors) = all_values_of(program, file, server);
     errors.into_iter().next().map_or(Ok(found), Err)
 }
 
 /// Returns the same, and every key and value that is wrong.
 pub(crate) fn all_values_of(
+    program: Program,
     file: &TomlFile,
     server: &ServerTable,
 ) -> (Vec<FileValue>, Vec<ConfigLineError>) {
@@ -182,8 +167,9 @@ pub(crate) fn all_values_of(
             }
         };
         for entry in entries {
-            let key = other.keys().iter().find(|key| key.name == entry.key).ok_or_else(|| {
-                let known = other.keys().iter().map(|key| key.name.as_str());
+            let keys = other.keys(program);
+            let key = keys.iter().find(|key| key.name == entry.key).ok_or_else(|| {
+                let known = keys.iter().map(|key| key.name.as_str());
                 file.unknown(entry, &format!(" of [{}]", table.key), known).into()
             });
             match key.and_then(|key| values::value(file, entry, key)) {
@@ -194,11 +180,13 @@ pub(crate) fn all_values_of(
         }
     }
     for entry in top {
-        let read = common(file, entry).and_then(|key| values::value(file, entry, key));
+        let read = common(program, file, entry).and_then(|key| values::value(file, entry, key));
         let is_replaced = found.iter().any(|value| value.key == entry.key);
         match read {
             Ok(_) if is_replaced => {}
-            Ok(value) if server.keys().iter().any(|key| key.name == entry.key) => found.push(value),
+            Ok(value) if server.keys(program).iter().any(|key| key.name == entry.key) => {
+                found.push(value);
+            }
             Ok(_) => {}
             Err(error) => errors.push(error),
         }
@@ -213,9 +201,14 @@ fn server_of(entry: Entry<'_>) -> Option<&'static ServerTable> {
 }
 
 /// Returns a key that may stand at the top.
-fn common(file: &TomlFile, entry: Entry<'_>) -> Result<&'static ConfigKey, ConfigLineError> {
-    let keys = SERVERS.iter().flat_map(|server| server.keys().iter().map(move |key| (server, key)));
-    let all: Vec<(&ServerTable, &ConfigKey)> = keys.collect();
+fn common(
+    program: Program,
+    file: &TomlFile,
+    entry: Entry<'_>,
+) -> Result<&'static ConfigKey, ConfigLineError> {
+    let keys_of = |server: &'static ServerTable| server.keys(program).iter();
+    let all: Vec<(&ServerTable, &'static ConfigKey)> =
+        SERVERS.iter().flat_map(|server| keys_of(server).map(move |key| (server, key))).collect();
     let with_name: Vec<_> = all.iter().filter(|(_, key)| key.name == entry.key).collect();
     match with_name[..] {
         [] => {
@@ -223,7 +216,7 @@ fn common(file: &TomlFile, entry: Entry<'_>) -> Result<&'static ConfigKey, Confi
             let known = names.chain(SERVERS.iter().map(|server| server.name));
             Err(file.unknown(entry, "", known).into())
         }
-        [(_, key), ..] if is_common(&key.name) => Ok(*key),
+        [(_, key), ..] if is_common(program, &key.name) => Ok(*key),
         _ => {
             let tables: Vec<String> =
                 with_name.iter().map(|(server, _)| format!("[{}]", server.name)).collect();

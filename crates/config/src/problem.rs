@@ -60,7 +60,7 @@ pub(crate) enum ConfigProblem {
 
 impl ConfigLineError {
     /// Makes the error of a line.
-    pub(super) fn new(path: &Path, line: usize, problem: ConfigProblem) -> Self {
+    pub(crate) fn new(path: &Path, line: usize, problem: ConfigProblem) -> Self {
         Self { path: path.to_owned(), line, problem }
     }
 }

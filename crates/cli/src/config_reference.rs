@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use clap::Arg;
+use clap::{Arg, CommandFactory};
+use sanderling_config::{ConfigKey, KeyKind, NOT_IN_FILES, PAGE, SERVERS, ServerTable, is_common};
 use sanderling_tidy::tree;
 
-use super::PAGE;
-use super::keys::{ConfigKey, KeyKind, NOT_IN_FILES, SERVERS, ServerTable, command, is_common};
+use crate::args::Cli;
 
 const START: &str = "<!-- the tables of keys are made by a test -->\n";
 
@@ -37,14 +37,15 @@ fn row(flag: &Arg, key: &ConfigKey) -> String {
 }
 
 fn tables() -> String {
-    let mut all = command();
+    let mut all = Cli::command();
     all.build();
     let head =
         "| key | value | default | variable | what it is |\n| --- | --- | --- | --- | --- |\n";
     let mut text = format!("### Keys at the top\n\n{head}");
     let mut common: Vec<(&str, String)> = Vec::new();
     for server in &SERVERS {
-        for key in server.keys().iter().filter(|key| is_common(&key.name)) {
+        for key in server.keys(Cli::command).iter().filter(|key| is_common(Cli::command, &key.name))
+        {
             if common.iter().all(|(name, _)| *name != key.name) {
                 let row = row(flag(&all, server, key), key);
                 text.push_str(&row);
@@ -54,11 +55,11 @@ fn tables() -> String {
     }
     for server in &SERVERS {
         write!(text, "\n### `[{}]`\n\n{head}", server.name).expect("a text takes all");
-        let rows = server.keys().iter().map(|key| row(flag(&all, server, key), key));
+        let rows = server.keys(Cli::command).iter().map(|key| row(flag(&all, server, key), key));
         // A key of the top that is another thing for this server has a row here, too.
         rows.filter(|row| common.iter().all(|(_, it)| it != row)).for_each(|row| text += &row);
         let is_common = |key: &&ConfigKey| common.iter().any(|(name, _)| *name == key.name);
-        let also = server.keys().iter().filter(is_common);
+        let also = server.keys(Cli::command).iter().filter(is_common);
         let also: Vec<String> = also.map(|key| format!("`{}`", key.name)).collect();
         write!(text, "\nAlso keys of the top: {}.\n", also.join(", ")).expect("a text takes all");
     }
@@ -80,7 +81,7 @@ fn page_has_every_key_of_the_command_line() {
 
 #[test]
 fn each_flag_is_a_key_or_excluded_by_name() {
-    let mut all = command();
+    let mut all = Cli::command();
     all.build();
     for server in &SERVERS {
         let command = server.words.iter().fold(&all, |command, word| {
@@ -88,7 +89,7 @@ fn each_flag_is_a_key_or_excluded_by_name() {
         });
         for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
             let name = flag.get_long().expect("servers have no positional arguments");
-            let is_key = server.keys().iter().any(|key| key.name == name);
+            let is_key = server.keys(Cli::command).iter().any(|key| key.name == name);
             assert!(is_key != NOT_IN_FILES.contains(&name), "{}: {name}", server.name);
         }
     }

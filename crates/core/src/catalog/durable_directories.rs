@@ -92,7 +92,8 @@ impl Durables {
         self.deferred.take().unwrap_or_default()
     }
 
-    /// Adds where this contradicts itself.
+    /// Appends each contradiction between the directories and what is to be read back from their
+    /// stores to `problems`.
     pub(super) fn check(&self, problems: &mut Vec<String>) {
         self.directories.values().for_each(|durable| durable.check(problems));
         if self.wanted.iter().any(|id| !self.restoring.contains_key(id)) {

@@ -6,11 +6,22 @@ use std::path::Path;
 use sanderling_context::address;
 use sanderling_context::strict::{Entry, FileProblem, Item, TomlFile, Value, kind};
 
-use super::keys::{ConfigKey, KeyKind};
-use super::{ConfigLineError, ConfigProblem, FileValue};
+use crate::keys::{ConfigKey, KeyKind};
+use crate::problem::{ConfigLineError, ConfigProblem};
 
 /// Values that begin with one of these name a file behind it.
 const FILE_PREFIXES: [&str; 3] = ["file:", "lifetimes:", "trace:"];
+
+/// A flag that the file gives.
+#[derive(Debug, Clone)]
+pub(crate) struct FileValue {
+    pub(crate) key: String,
+    /// The flag's id in the matches.
+    pub(crate) id: String,
+    pub(crate) line: usize,
+    /// The words that stand for it on a command line.
+    pub(crate) words: Vec<OsString>,
+}
 
 /// Returns the words that stand for an entry.
 ///

@@ -4,8 +4,8 @@
 //! its tag. The key is the process's own and never leaves its memory, and neither does the nonce of
 //! each unit: the numbers of the file, of the unit, and of the append that wrote it. None is used
 //! twice: a file's number is given out once, and an append counts also when it fails. A unit that
-//! grows is sealed anew, by another append. So a unit from elsewhere, from another place, or from
-//! an earlier state of its own is not taken for it.
+//! grows is encrypted again, by another append. So a unit from elsewhere, from another place, or
+//! from an earlier state of its own is not taken for it.
 
 use std::fs::File;
 use std::io;
@@ -17,20 +17,20 @@ use sanderling_protocol::BlockId;
 
 use super::read::DiskReader;
 use crate::chunk_sums::CHUNK_BYTES;
-use crate::seal::{Cipher, Forged, TAG_BYTES};
+use crate::encryption_key::{Cipher, Forged, TAG_BYTES};
 
 /// Bytes of the block in a unit: what is read at least, and what has a checksum.
 const UNIT_BYTES: u32 = CHUNK_BYTES;
 
 /// A unit in the file.
-const SEALED_UNIT_BYTES: u64 = UNIT_BYTES as u64 + TAG_BYTES as u64;
+const ENCRYPTED_UNIT_BYTES: u64 = UNIT_BYTES as u64 + TAG_BYTES as u64;
 
 /// Files that one key is used for: the nonce has 6 bytes for them.
 const FILES_MAX: u64 = 1 << 48;
 
-/// Why sealed bytes cannot be had or written.
+/// Why bytes of an encrypted file cannot be read or written.
 #[derive(Debug)]
-pub(super) enum SealError {
+pub(super) enum EncryptedFileError {
     /// The error of the system.
     Io(io::Error),
     /// The file has other bytes than were written.
@@ -39,7 +39,7 @@ pub(super) enum SealError {
     Exhausted,
 }
 
-/// A file, how it is read, and the key that it is sealed with.
+/// A file, how it is read, and the key that it is encrypted with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Medium<'a> {
     pub(super) cipher: &'a Cipher,
@@ -47,23 +47,23 @@ pub(super) struct Medium<'a> {
     pub(super) file: &'a File,
 }
 
-/// Which seals the units of one file have.
+/// Which append wrote, and with which nonce, each unit of one file.
 #[derive(Debug)]
-pub(super) struct Seals {
+pub(super) struct EncryptedFile {
     file: u64,
     block: BlockId,
-    state: RwLock<SealedFileState>,
+    state: RwLock<EncryptedFileState>,
 }
 
 /// What is in the file. Only the last unit ever grows, so every earlier state of the block is a
 /// prefix of this one.
 #[derive(Debug, Default)]
-struct SealedFileState {
+struct EncryptedFileState {
     /// Appends that were begun.
     appends: u32,
     /// Which append wrote the units from `first_unit` on, in their order.
     written: Vec<Written>,
-    /// Bytes of the block that are sealed in the file.
+    /// Bytes of the block that are encrypted in the file.
     length: u32,
     /// The bytes of the block after those, when the unit that had them may be torn: an append that
     /// was to make it longer failed.
@@ -76,48 +76,48 @@ struct Written {
     append: u32,
 }
 
-impl From<io::Error> for SealError {
+impl From<io::Error> for EncryptedFileError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<Forged> for SealError {
+impl From<Forged> for EncryptedFileError {
     fn from(_: Forged) -> Self {
         Self::Forged
     }
 }
 
-impl Seals {
+impl EncryptedFile {
     /// Begins a file that has a number of its own.
     pub(super) fn new(file: u64, block: BlockId) -> Self {
         Self { file, block, state: RwLock::default() }
     }
 
-    /// Seals `bytes` after the first `at` bytes of the block.
+    /// Encrypts and writes `bytes` after the first `at` bytes of the block.
     ///
     /// # Errors
-    /// [`SealError`]; the first `at` bytes can be read as before.
+    /// [`EncryptedFileError`]; the first `at` bytes can be read as before.
     pub(super) fn append(
         &self,
         medium: Medium<'_>,
         at: u32,
         bytes: &[u8],
-    ) -> Result<(), SealError> {
+    ) -> Result<(), EncryptedFileError> {
         let mut state = self.state.write();
         let first_unit = at / UNIT_BYTES;
         let start = first_unit * UNIT_BYTES;
         let begun = self.read_at(&state, medium, start, at - start)?;
-        let append = state.appends.checked_add(1).ok_or(SealError::Exhausted)?;
+        let append = state.appends.checked_add(1).ok_or(EncryptedFileError::Exhausted)?;
         if self.file >= FILES_MAX {
-            return Err(SealError::Exhausted);
+            return Err(EncryptedFileError::Exhausted);
         }
         state.appends = append;
-        let sealed = self.sealed(medium.cipher, append, first_unit, &begun, bytes);
+        let encrypted = self.encrypted(medium.cipher, append, first_unit, &begun, bytes);
         state.written.retain(|written| written.first_unit < first_unit);
         state.length = start;
-        let position = u64::from(first_unit) * SEALED_UNIT_BYTES;
-        let written = medium.file.write_all_at(&sealed, position);
+        let position = u64::from(first_unit) * ENCRYPTED_UNIT_BYTES;
+        let written = medium.file.write_all_at(&encrypted, position);
         if written.is_ok() {
             state.written.push(Written { first_unit, append });
             state.length = at + bytes.len() as u32;
@@ -127,7 +127,7 @@ impl Seals {
     }
 
     /// Returns units as they are to be in the file: `begun` and `bytes`, from the start of a unit.
-    fn sealed(
+    fn encrypted(
         &self,
         cipher: &Cipher,
         append: u32,
@@ -136,68 +136,68 @@ impl Seals {
         bytes: &[u8],
     ) -> Vec<u8> {
         let length = (begun.len() + bytes.len()) as u32;
-        let mut sealed = Vec::with_capacity(file_bytes(length) as usize);
+        let mut encrypted = Vec::with_capacity(file_bytes(length) as usize);
         let room = UNIT_BYTES as usize - begun.len();
         let (completing, further) = bytes.split_at(room.min(bytes.len()));
         let further = further.chunks(UNIT_BYTES as usize).map(|piece| (&[][..], piece));
         let pieces = [(begun, completing)].into_iter().chain(further);
         for (unit, (head, piece)) in (first_unit..).zip(pieces) {
-            let from = sealed.len();
-            sealed.extend_from_slice(head);
-            sealed.extend_from_slice(piece);
+            let from = encrypted.len();
+            encrypted.extend_from_slice(head);
+            encrypted.extend_from_slice(piece);
             let nonce = self.nonce(unit, append);
-            let tag = cipher.seal(nonce, &self.context(), &mut sealed[from..]);
-            sealed.extend_from_slice(tag.as_ref());
+            let tag = cipher.encrypt(nonce, &self.context(), &mut encrypted[from..]);
+            encrypted.extend_from_slice(tag.as_ref());
         }
-        sealed
+        encrypted
     }
 
-    /// Reads `length` bytes of the block from `offset`, as they were sealed.
+    /// Reads `length` bytes of the block from `offset`, as they were written.
     ///
     /// # Errors
-    /// [`SealError`]: the file is damaged or cannot be read; use another copy of the block.
+    /// [`EncryptedFileError`]: the file is damaged or unreadable; use another copy of the block.
     pub(super) fn read(
         &self,
         medium: Medium<'_>,
         offset: u32,
         length: u32,
-    ) -> Result<Bytes, SealError> {
+    ) -> Result<Bytes, EncryptedFileError> {
         self.read_at(&self.state.read(), medium, offset, length)
     }
 
     fn read_at(
         &self,
-        state: &SealedFileState,
+        state: &EncryptedFileState,
         medium: Medium<'_>,
         offset: u32,
         length: u32,
-    ) -> Result<Bytes, SealError> {
+    ) -> Result<Bytes, EncryptedFileError> {
         let end = offset + length;
         let in_file = end.min(state.length).saturating_sub(offset);
-        let sealed = self.open(state, medium, offset, in_file)?;
+        let decrypted = self.decrypted(state, medium, offset, in_file)?;
         if in_file == length {
-            return Ok(sealed);
+            return Ok(decrypted);
         }
         let [from, to] = [offset + in_file, end].map(|at| at.saturating_sub(state.length) as usize);
         let kept = state.kept.get(from..to).ok_or(io::ErrorKind::UnexpectedEof);
-        Ok([&sealed[..], kept.map_err(io::Error::from)?].concat().into())
+        Ok([&decrypted[..], kept.map_err(io::Error::from)?].concat().into())
     }
 
-    /// Opens the units around a range of sealed bytes and returns the range.
-    fn open(
+    /// Decrypts the units around a range of bytes and returns the range.
+    fn decrypted(
         &self,
-        state: &SealedFileState,
+        state: &EncryptedFileState,
         medium: Medium<'_>,
         offset: u32,
         length: u32,
-    ) -> Result<Bytes, SealError> {
+    ) -> Result<Bytes, EncryptedFileError> {
         if length == 0 {
             return Ok(Bytes::new());
         }
         let first_unit = offset / UNIT_BYTES;
         let start = first_unit * UNIT_BYTES;
         let end = (offset + length).next_multiple_of(UNIT_BYTES).min(state.length);
-        let position = u64::from(first_unit) * SEALED_UNIT_BYTES;
+        let position = u64::from(first_unit) * ENCRYPTED_UNIT_BYTES;
         let wanted = file_bytes(end - start) as usize;
         let mut read = medium.reading.read_piece(medium.file, position, wanted)?;
         let bytes = read.bytes_mut();
@@ -210,7 +210,7 @@ impl Seals {
             let tag_at = to + skipped + plain;
             let tag = bytes[tag_at..tag_at + TAG_BYTES].try_into().expect("a tag's length");
             let nonce = self.nonce(unit, state.append_of(unit));
-            medium.cipher.open(nonce, &self.context(), tag, &mut bytes[to..tag_at], skipped)?;
+            medium.cipher.decrypt(nonce, &self.context(), tag, &mut bytes[to..tag_at], skipped)?;
         }
         Ok(read.freeze((offset - start) as usize, length as usize))
     }
@@ -233,7 +233,7 @@ impl Seals {
     }
 }
 
-impl SealedFileState {
+impl EncryptedFileState {
     fn append_of(&self, unit: u32) -> u32 {
         let after = self.written.partition_point(|written| written.first_unit <= unit);
         after.checked_sub(1).map_or(0, |index| self.written[index].append)

@@ -1,6 +1,6 @@
 //! Encryption of checkpoints: AES-256-GCM by ring, as for `--encrypt` of a datanode.
 //!
-//! The key of the file seals nothing itself. Each pack and each manifest has a key of its own,
+//! The key of the file encrypts nothing itself. Each pack and each manifest has a key of its own,
 //! derived (HKDF-SHA256, RFC 5869) with 32 random bytes: the name of the pack, or the salt in the
 //! manifest's head. Nothing of the key is stored in a backend but its id, from which it cannot be
 //! computed.
@@ -20,7 +20,7 @@ use ring::rand::{SystemRandom, generate};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_core::checkpoint::{ChunkKey, MANIFEST_BYTES_MAX, PackId, SEAL_BYTES};
+use sanderling_core::checkpoint::{ChunkKey, MANIFEST_BYTES_MAX, PackId, TAG_BYTES};
 use sanderling_transport::read_private;
 
 use crate::unfinished;
@@ -29,7 +29,7 @@ const KEY_BYTES: usize = 32;
 const ID_BYTES: usize = 16;
 const SALT_BYTES: usize = 32;
 
-/// The first bytes of a sealed manifest: what it is, and the version of its sealing.
+/// The first bytes of an encrypted manifest: what it is, and the version of its encryption.
 const MAGIC: &[u8; 8] = b"SNDLCKP\x01";
 
 const HEAD_BYTES: usize = MAGIC.len() + ID_BYTES + SALT_BYTES;
@@ -44,9 +44,9 @@ const DRAFT_AGE: Duration = Duration::from_secs(60);
 const IS_NAMED: [Option<Errno>; 3] =
     [Some(Errno::OPNOTSUPP), Some(Errno::ISDIR), Some(Errno::INVAL)];
 
-/// The longest manifest, sealed.
-pub(crate) const SEALED_MANIFEST_BYTES_MAX: u64 =
-    MANIFEST_BYTES_MAX + (HEAD_BYTES + SEAL_BYTES) as u64;
+/// The longest manifest, encrypted.
+pub(crate) const ENCRYPTED_MANIFEST_BYTES_MAX: u64 =
+    MANIFEST_BYTES_MAX + (HEAD_BYTES + TAG_BYTES) as u64;
 
 /// The key of a task's checkpoints.
 #[derive(Clone)]
@@ -55,22 +55,22 @@ pub(crate) struct TaskKey([u8; KEY_BYTES]);
 /// The key of one pack.
 pub(crate) struct PackCipher(LessSafeKey);
 
-/// Why sealed bytes cannot be opened.
+/// Why a manifest cannot be decrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SealError {
-    /// There are too few, or others than a manifest begins with.
+pub(crate) enum DecryptError {
+    /// It is too short, or does not begin as a manifest does.
     NoManifest,
-    /// They were sealed with another key.
+    /// It was encrypted with another key.
     OtherKey,
-    /// They are not what was sealed.
+    /// It is not what was encrypted.
     Damaged,
 }
 
-impl fmt::Display for SealError {
+impl fmt::Display for DecryptError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::NoManifest => "its manifest is cut or none",
-            Self::OtherKey => "it was sealed with another key",
+            Self::OtherKey => "it was encrypted with another key",
             Self::Damaged => "its manifest is damaged",
         })
     }
@@ -173,37 +173,43 @@ impl TaskKey {
         PackCipher(cipher(&self.expand(&pack.0, "sanderling task pack 1")))
     }
 
-    /// Seals a manifest for its place: it cannot be opened as another generation.
-    pub(crate) fn seal_manifest(&self, task: &str, generation: u64, manifest: Vec<u8>) -> Vec<u8> {
+    /// Encrypts a manifest for its place: it cannot be decrypted as another generation.
+    pub(crate) fn encrypt_manifest(
+        &self,
+        task: &str,
+        generation: u64,
+        manifest: Vec<u8>,
+    ) -> Vec<u8> {
         let salt: [u8; SALT_BYTES] = drawn();
         let mut body = manifest;
         let key = cipher(&self.expand(&salt, "sanderling task manifest 1"));
         let (nonce, place) = (nonce(0), place(task, generation));
-        let sealed = key.seal_in_place_append_tag(nonce, Aad::from(place), &mut body);
-        sealed.expect("a manifest is shorter than what may be sealed at once");
+        let encrypted = key.seal_in_place_append_tag(nonce, Aad::from(place), &mut body);
+        encrypted.expect("a manifest is shorter than what may be encrypted at once");
         [&MAGIC[..], &self.id(), &salt, &body].concat()
     }
 
-    /// Opens the manifest of a place.
+    /// Decrypts the manifest of a place.
     ///
     /// # Errors
-    /// [`SealError`]: the generation is of no use.
-    pub(crate) fn open_manifest(
+    /// [`DecryptError`]: the generation is of no use.
+    pub(crate) fn decrypt_manifest(
         &self,
         task: &str,
         generation: u64,
-        sealed: &[u8],
-    ) -> Result<Vec<u8>, SealError> {
-        let (head, body) = sealed.split_at_checked(HEAD_BYTES).ok_or(SealError::NoManifest)?;
-        let rest = head.strip_prefix(&MAGIC[..]).ok_or(SealError::NoManifest)?;
+        encrypted: &[u8],
+    ) -> Result<Vec<u8>, DecryptError> {
+        let (head, body) =
+            encrypted.split_at_checked(HEAD_BYTES).ok_or(DecryptError::NoManifest)?;
+        let rest = head.strip_prefix(&MAGIC[..]).ok_or(DecryptError::NoManifest)?;
         let (id, salt) = rest.split_at(ID_BYTES);
         if *id != self.id() {
-            return Err(SealError::OtherKey);
+            return Err(DecryptError::OtherKey);
         }
         let key = cipher(&self.expand(salt, "sanderling task manifest 1"));
         let mut body = body.to_vec();
         let opened = key.open_in_place(nonce(0), Aad::from(place(task, generation)), &mut body);
-        let bytes = opened.map_err(|_| SealError::Damaged)?.len();
+        let bytes = opened.map_err(|_| DecryptError::Damaged)?.len();
         body.truncate(bytes);
         Ok(body)
     }
@@ -224,7 +230,7 @@ impl TaskKey {
 }
 
 impl PackCipher {
-    /// Appends a sealed chunk to its pack. No two chunks of a pack begin at the same place.
+    /// Appends an encrypted chunk to its pack. No two chunks of a pack begin at the same place.
     pub(crate) fn append(&self, pack: &mut Vec<u8>, name: &[u8; 32], content: &[u8]) {
         let start = pack.len();
         pack.extend_from_slice(content);
@@ -233,15 +239,15 @@ impl PackCipher {
         pack.extend_from_slice(tag.expect("a chunk is short").as_ref());
     }
 
-    /// Opens the chunk that begins at a place over its sealed bytes; `None` if it is not what was
-    /// sealed there.
-    pub(crate) fn open<'a>(
+    /// Decrypts the chunk that begins at `start` where it is; `None` if it is not what was
+    /// encrypted there.
+    pub(crate) fn decrypt<'a>(
         &self,
         start: u64,
         name: &[u8; 32],
-        sealed: &'a mut [u8],
+        encrypted: &'a mut [u8],
     ) -> Option<&'a [u8]> {
-        let content: &[u8] = self.0.open_in_place(nonce(start), Aad::from(name), sealed).ok()?;
+        let content: &[u8] = self.0.open_in_place(nonce(start), Aad::from(name), encrypted).ok()?;
         Some(content)
     }
 }
@@ -273,30 +279,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn manifest_opens_only_in_its_place_with_its_key() {
+    fn manifest_is_decrypted_only_in_its_place_with_its_key() {
         let (key, other) = (TaskKey([1; 32]), TaskKey([2; 32]));
-        let sealed = key.seal_manifest("t", 3, b"manifest".to_vec());
-        assert_eq!(key.open_manifest("t", 3, &sealed), Ok(b"manifest".to_vec()));
-        assert_eq!(key.open_manifest("t", 4, &sealed), Err(SealError::Damaged));
-        assert_eq!(key.open_manifest("u", 3, &sealed), Err(SealError::Damaged));
-        assert_eq!(other.open_manifest("t", 3, &sealed), Err(SealError::OtherKey));
-        for cut in 0..sealed.len() {
-            assert!(key.open_manifest("t", 3, &sealed[..cut]).is_err(), "{cut}");
+        let encrypted = key.encrypt_manifest("t", 3, b"manifest".to_vec());
+        assert_eq!(key.decrypt_manifest("t", 3, &encrypted), Ok(b"manifest".to_vec()));
+        assert_eq!(key.decrypt_manifest("t", 4, &encrypted), Err(DecryptError::Damaged));
+        assert_eq!(key.decrypt_manifest("u", 3, &encrypted), Err(DecryptError::Damaged));
+        assert_eq!(other.decrypt_manifest("t", 3, &encrypted), Err(DecryptError::OtherKey));
+        for cut in 0..encrypted.len() {
+            assert!(key.decrypt_manifest("t", 3, &encrypted[..cut]).is_err(), "{cut}");
         }
-        assert!(!sealed.windows(8).any(|bytes| bytes == b"manifest"));
+        assert!(!encrypted.windows(8).any(|bytes| bytes == b"manifest"));
     }
 
     #[test]
-    fn chunk_opens_only_in_its_place() {
+    fn chunk_is_decrypted_only_in_its_place() {
         let cipher = TaskKey([1; 32]).pack_cipher(PackId([2; 32]));
         let mut pack = Vec::new();
         cipher.append(&mut pack, &[1; 32], b"one");
         cipher.append(&mut pack, &[2; 32], b"two");
-        assert_eq!(cipher.open(19, &[2; 32], &mut pack.clone()[19..]), Some(&b"two"[..]));
-        assert_eq!(cipher.open(0, &[2; 32], &mut pack.clone()[19..]), None);
-        assert_eq!(cipher.open(19, &[1; 32], &mut pack.clone()[19..]), None);
+        assert_eq!(cipher.decrypt(19, &[2; 32], &mut pack.clone()[19..]), Some(&b"two"[..]));
+        assert_eq!(cipher.decrypt(0, &[2; 32], &mut pack.clone()[19..]), None);
+        assert_eq!(cipher.decrypt(19, &[1; 32], &mut pack.clone()[19..]), None);
         let other = TaskKey([1; 32]).pack_cipher(PackId([3; 32]));
-        assert_eq!(other.open(0, &[1; 32], &mut pack.clone()[..19]), None);
+        assert_eq!(other.decrypt(0, &[1; 32], &mut pack.clone()[..19]), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, mpsc};
 
 /// What the runner requests of the init process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum CellRequest {
+pub(crate) enum InitRequest {
     /// Start a command; its words are bytes.
     Start { words: Vec<Vec<u8>>, is_restored: bool, has_own_network: bool },
     /// Restore the task from images that are served in a directory.
@@ -38,7 +38,7 @@ pub(crate) enum CellRequest {
 
 /// What the init process answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum CellReply {
+pub(crate) enum InitReply {
     /// The task runs.
     Running { root: u32, pipes: [String; 2] },
     /// A request cannot be fulfilled.
@@ -59,26 +59,26 @@ pub(crate) struct TaskEnd {
 }
 
 /// The namespaces of a task, with their process 1.
-pub(crate) struct Cell {
+pub(crate) struct TaskNamespaces {
     child: Child,
-    handle: CellHandle,
+    handle: NamespacesHandle,
     ended: mpsc::Receiver<TaskEnd>,
 }
 
-/// Requests to a cell.
+/// Requests to process 1 of namespaces.
 #[derive(Clone)]
-pub(crate) struct CellHandle {
-    calls: Arc<Mutex<CellCalls>>,
+pub(crate) struct NamespacesHandle {
+    calls: Arc<Mutex<InitCalls>>,
     /// Whether the task has a network of its own.
     pub(crate) has_own_network: bool,
 }
 
-struct CellCalls {
+struct InitCalls {
     writer: OwnedWriteHalf,
-    replies: mpsc::Receiver<CellReply>,
+    replies: mpsc::Receiver<InitReply>,
 }
 
-impl Cell {
+impl TaskNamespaces {
     /// Makes the namespaces. `environment` is added to what the task gets.
     ///
     /// # Errors
@@ -116,16 +116,16 @@ impl Cell {
         let (reply, replies) = mpsc::channel(8);
         let (end, ended) = mpsc::channel(1);
         tokio::spawn(read_replies(BufReader::new(reader).lines(), reply, end));
-        let calls = Arc::new(Mutex::new(CellCalls { writer, replies }));
-        Ok(Self { child, handle: CellHandle { calls, has_own_network }, ended })
+        let calls = Arc::new(Mutex::new(InitCalls { writer, replies }));
+        Ok(Self { child, handle: NamespacesHandle { calls, has_own_network }, ended })
     }
 
     /// Returns what sends requests.
-    pub(crate) fn handle(&self) -> CellHandle {
+    pub(crate) fn handle(&self) -> NamespacesHandle {
         self.handle.clone()
     }
 
-    /// Returns the process id that this process sees, of the one that the cell sees.
+    /// Returns the process id that this process sees, of the one that the namespaces have.
     pub(crate) fn outer_pid(&self, inner: u32) -> Option<u32> {
         let unshare = self.child.id()?;
         let namespace = std::fs::read_link(format!("/proc/{unshare}/ns/pid_for_children")).ok()?;
@@ -141,7 +141,7 @@ impl Cell {
     /// Waits until the task has ended.
     ///
     /// # Errors
-    /// Process 1 of the cell has ended without a report, so nothing is known about the task.
+    /// Process 1 of the namespaces has ended without a report, so nothing is known about the task.
     pub(crate) async fn wait(&mut self) -> Result<TaskEnd, Failure> {
         match self.ended.recv().await {
             Some(end) => Ok(end),
@@ -155,13 +155,13 @@ impl Cell {
     }
 }
 
-impl CellHandle {
+impl NamespacesHandle {
     /// Sends a request and waits for its reply. Requests come one after the other. One whose caller
     /// is gone gets its reply too, so that the next one does not.
     ///
     /// # Errors
     /// Process 1 has ended, or refuses.
-    pub(crate) async fn call(&self, request: &CellRequest) -> Result<CellReply, Failure> {
+    pub(crate) async fn call(&self, request: &InitRequest) -> Result<InitReply, Failure> {
         let line = serde_json::to_string(request).expect("a request can be encoded") + "\n";
         let mut calls = Arc::clone(&self.calls).lock_owned().await;
         let called = tokio::spawn(async move {
@@ -169,7 +169,7 @@ impl CellHandle {
             calls.replies.recv().await
         });
         match called.await.ok().flatten() {
-            Some(CellReply::Refused { why }) => Err(Failure::new(
+            Some(InitReply::Refused { why }) => Err(Failure::new(
                 Exit::Failure,
                 FailureKind::Process,
                 format_args!("the task's init: {why}"),
@@ -181,9 +181,10 @@ impl CellHandle {
 
     /// Requests the end of the task, without waiting for other requests to be answered first.
     pub(crate) async fn call_end(&self, within_millis: u64) {
-        // While CRIU runs there is no other way than to end the cell, which the caller does then.
+        // While CRIU runs there is no other way than to end the namespaces, which the caller does
+        // then.
         if let Ok(mut calls) = self.calls.try_lock() {
-            let line = serde_json::to_string(&CellRequest::End { within_millis });
+            let line = serde_json::to_string(&InitRequest::End { within_millis });
             let line = line.expect("a request can be encoded") + "\n";
             let _ = calls.writer.write_all(line.as_bytes()).await;
         }
@@ -202,12 +203,12 @@ pub(crate) fn words_of(bytes: &[Vec<u8>]) -> VecDeque<OsString> {
 
 async fn read_replies(
     mut lines: Lines<BufReader<OwnedReadHalf>>,
-    reply: mpsc::Sender<CellReply>,
+    reply: mpsc::Sender<InitReply>,
     end: mpsc::Sender<TaskEnd>,
 ) {
     while let Ok(Some(line)) = lines.next_line().await {
         let sent = match serde_json::from_str(&line) {
-            Ok(CellReply::Ended(task)) => end.send(task).await.is_ok(),
+            Ok(InitReply::Ended(task)) => end.send(task).await.is_ok(),
             Ok(other) => reply.send(other).await.is_ok(),
             Err(_) => false,
         };
@@ -241,19 +242,20 @@ mod tests {
         let (own, _other) = UnixStream::pair().expect("a pair");
         let (_, writer) = own.into_split();
         let (sender, replies) = mpsc::channel(8);
-        let calls = Arc::new(Mutex::new(CellCalls { writer, replies }));
-        let cell = CellHandle { calls, has_own_network: false };
-        let request = CellRequest::Check { root: 1, allows_locks: false, has_own_network: false };
-        let given_up = tokio::time::timeout(Duration::from_millis(10), cell.call(&request)).await;
+        let calls = Arc::new(Mutex::new(InitCalls { writer, replies }));
+        let namespaces = NamespacesHandle { calls, has_own_network: false };
+        let request = InitRequest::Check { root: 1, allows_locks: false, has_own_network: false };
+        let given_up =
+            tokio::time::timeout(Duration::from_millis(10), namespaces.call(&request)).await;
         assert!(given_up.is_err());
         let next = tokio::spawn({
-            let cell = cell.clone();
-            async move { cell.call(&CellRequest::End { within_millis: 1 }).await }
+            let namespaces = namespaces.clone();
+            async move { namespaces.call(&InitRequest::End { within_millis: 1 }).await }
         });
         let problems = vec!["a terminal".to_owned()];
-        sender.send(CellReply::Checked { is_starting: false, problems }).await.expect("taken");
-        sender.send(CellReply::Criu { code: 7 }).await.expect("taken");
+        sender.send(InitReply::Checked { is_starting: false, problems }).await.expect("taken");
+        sender.send(InitReply::Criu { code: 7 }).await.expect("taken");
         let reply = next.await.expect("it ends").expect("a reply");
-        assert!(matches!(reply, CellReply::Criu { code: 7 }), "{reply:?}");
+        assert!(matches!(reply, InitReply::Criu { code: 7 }), "{reply:?}");
     }
 }

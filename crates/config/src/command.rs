@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::global::Global;
+use sanderling_command::output::{Align, Output, Table};
 use sanderling_command::pages;
+use sanderling_command::session::block_on;
 use sanderling_context::CONTEXT_KEYS;
 use serde_json::json;
 
-use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
-use super::{
-    ConfigLineError, ConfigProblem, FileValue, ServerCommandLine, all_values_of, file_error, read,
-};
-use crate::failure::{Exit, Failure, FailureKind};
-use crate::global::Global;
-use crate::output::{Align, Output, Table};
-use crate::session::block_on;
+use crate::keys::{ConfigKey, KeyKind, Program, SERVERS, ServerTable};
+use crate::problem::{ConfigLineError, ConfigProblem};
+use crate::server_file::{ServerCommandLine, all_values_of, file_error, read};
+use crate::values::FileValue;
 
 /// The page with all keys, in a checkout.
-pub(crate) const PAGE: &str = "docs/CONFIGURATION.md";
+pub const PAGE: &str = "docs/CONFIGURATION.md";
 
 /// Returns the end of the help, which cites [`PAGE`] as the reader finds it.
-pub(crate) fn after_help(page: &str) -> String {
+pub fn after_help(page: &str) -> String {
     format!(
         "\
 A key is a flag's name. Keys of all servers stand at the top, those of one in
@@ -44,7 +44,7 @@ before the default. Relative paths are relative to the file.
 /// Commands on configuration files.
 #[derive(Debug, Subcommand)]
 #[command(after_help = after_help(&pages::cited(PAGE)))]
-pub(crate) enum ConfigCommand {
+pub enum ConfigCommand {
     /// Show each value that a server would run with, and where it comes from
     Show(ConfigShow),
     /// Check a file: its keys, their types and their values
@@ -72,7 +72,7 @@ impl ServerName {
 
 /// `config show`.
 #[derive(Debug, Args)]
-pub(crate) struct ConfigShow {
+pub struct ConfigShow {
     /// The server
     pub(crate) server: ServerName,
     /// Its flags, as --config FILE
@@ -82,7 +82,7 @@ pub(crate) struct ConfigShow {
 
 /// `config check`.
 #[derive(Debug, Args)]
-pub(crate) struct ConfigCheck {
+pub struct ConfigCheck {
     /// The file
     pub(crate) file: PathBuf,
 }
@@ -91,15 +91,16 @@ pub(crate) struct ConfigCheck {
 ///
 /// # Errors
 /// Usage (2) for a wrong file.
-pub(crate) fn run(
+pub fn run(
+    program: Program,
     global: &Global,
     words: &[OsString],
     command: ConfigCommand,
 ) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     match command {
-        ConfigCommand::Show(args) => show(words, args.server.server(), output),
-        ConfigCommand::Check(args) => check(&args.file, output),
+        ConfigCommand::Show(args) => show(program, words, args.server.server(), output),
+        ConfigCommand::Check(args) => check(program, &args.file, output),
     }
 }
 
@@ -110,16 +111,22 @@ struct ValueRow {
     origin: String,
 }
 
-fn show(words: &[OsString], server: &ServerTable, output: Output) -> Result<(), Failure> {
+fn show(
+    program: Program,
+    words: &[OsString],
+    server: &ServerTable,
+    output: Output,
+) -> Result<(), Failure> {
     // As the server itself reads them: what follows its name.
     let after = words.iter().skip_while(|word| *word != "show").skip(1);
     let flags = after.skip_while(|word| *word != server.name).skip(1);
     let start = std::iter::once("sanderling").chain(server.words.iter().copied());
     let words = start.map(OsString::from).chain(flags.cloned()).collect();
-    let line = ServerCommandLine::of(words)?;
-    let matches = parsed(&line)?;
+    let line = ServerCommandLine::of(program, words)?;
+    let matches = parsed(program, &line)?;
     let (_, given) = ServerTable::of(&matches).expect("it is the server's own command");
-    let mut rows: Vec<ValueRow> = server.keys().iter().map(|key| row(key, given, &line)).collect();
+    let keys = server.keys(program).iter();
+    let mut rows: Vec<ValueRow> = keys.map(|key| row(key, given, &line)).collect();
     if server.name != "namenode" {
         resolve(&matches, &mut rows, server.name == "gateway")?;
     }
@@ -140,9 +147,9 @@ fn show(words: &[OsString], server: &ServerTable, output: Output) -> Result<(), 
 }
 
 /// Parses the words of a server, from which required flags may still be missing.
-fn parsed(line: &ServerCommandLine) -> Result<ArgMatches, Failure> {
-    let lenient = || command().ignore_errors(true).try_get_matches_from(&line.words);
-    let matches = match command().try_get_matches_from(&line.words) {
+fn parsed(program: Program, line: &ServerCommandLine) -> Result<ArgMatches, Failure> {
+    let lenient = || program().ignore_errors(true).try_get_matches_from(&line.words);
+    let matches = match program().try_get_matches_from(&line.words) {
         Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => lenient(),
         matches => matches,
     };
@@ -196,31 +203,37 @@ fn resolve(matches: &ArgMatches, rows: &mut [ValueRow], has_current: bool) -> Re
 }
 
 /// Returns the words that start a server with the values of a file.
-fn words_of(server: &ServerTable, values: &[FileValue]) -> Vec<OsString> {
+fn words_of(program: Program, server: &ServerTable, values: &[FileValue]) -> Vec<OsString> {
     let start = std::iter::once("sanderling").chain(server.words.iter().copied());
     let own = values.iter().flat_map(|value| value.words.iter().cloned());
     // A flag that the file leaves out may be given when the server starts.
     let has = |key: &ConfigKey| values.iter().any(|value| value.key == key.name);
-    let missing = server.keys().iter().filter(|key| key.is_required && !has(key));
+    let missing = server.keys(program).iter().filter(|key| key.is_required && !has(key));
     let others = missing.map(|key| OsString::from(format!("--{}=.", key.name)));
     start.map(OsString::from).chain(own).chain(others).collect()
 }
 
 /// Returns a value that the server refuses, if there is one.
-fn refused_of(server: &ServerTable, path: &Path, values: &[FileValue]) -> Option<ConfigLineError> {
-    let error = command().try_get_matches_from(words_of(server, values)).err()?;
+fn refused_of(
+    program: Program,
+    server: &ServerTable,
+    path: &Path,
+    values: &[FileValue],
+) -> Option<ConfigLineError> {
+    let error = program().try_get_matches_from(words_of(program, server, values)).err()?;
     file_error(&error, path, values)
 }
 
 /// Returns the refusal of the durable stores by the datanode, if there is one.
 fn refused_stores(
+    program: Program,
     server: &ServerTable,
     path: &Path,
     values: &[FileValue],
 ) -> Result<Option<ConfigLineError>, Failure> {
     let Some(given) = values.iter().find(|value| value.key == "durable") else { return Ok(None) };
     // What is wrong with the words is a problem of its own.
-    let matches = command().try_get_matches_from(words_of(server, values)).ok();
+    let matches = program().try_get_matches_from(words_of(program, server, values)).ok();
     let Some((_, flags)) = matches.as_ref().and_then(ServerTable::of) else { return Ok(None) };
     let mut refused = None;
     block_on(async {
@@ -233,7 +246,7 @@ fn refused_stores(
     }))
 }
 
-fn check(path: &Path, output: Output) -> Result<(), Failure> {
+fn check(program: Program, path: &Path, output: Output) -> Result<(), Failure> {
     let next = format!("sanderling config --help, or {} with all keys", pages::cited(PAGE));
     // Its own next command, when a server read the file, is this one.
     let file = read(path).map_err(|failure| match failure.exit {
@@ -243,11 +256,11 @@ fn check(path: &Path, output: Output) -> Result<(), Failure> {
     let mut problems: Vec<ConfigLineError> = Vec::new();
     let mut lines = BTreeSet::new();
     for server in &SERVERS {
-        let (mut values, errors) = all_values_of(&file, server);
+        let (mut values, errors) = all_values_of(program, &file, server);
         lines.extend(values.iter().map(|value| value.line));
         let mut found = errors;
         // clap reports one error: without its line, the next one is found.
-        while let Some(error) = refused_of(server, path, &values) {
+        while let Some(error) = refused_of(program, server, path, &values) {
             let left = values.len();
             values.retain(|value| value.line != error.line);
             found.push(error);
@@ -255,7 +268,7 @@ fn check(path: &Path, output: Output) -> Result<(), Failure> {
                 break;
             }
         }
-        found.extend(refused_stores(server, path, &values)?);
+        found.extend(refused_stores(program, server, path, &values)?);
         found.retain(|error| !problems.contains(error));
         problems.append(&mut found);
     }

@@ -9,8 +9,8 @@ use super::block::{Block, BlockState, allocated_bytes};
 use super::log::Placement;
 use super::orders::Orders;
 
-/// The retry interval of a writer whose places were taken by others in the same turn. One unit of
-/// [`Millis`]: the next turn chooses anew, so nothing is waited for.
+/// The retry interval of a writer whose places were taken by others in the same round. One unit of
+/// [`Millis`]: the next round chooses anew, so nothing is waited for.
 const CHOOSE_AGAIN: Millis = Millis(1);
 
 impl Catalog {

@@ -16,11 +16,11 @@ use sanderling_protocol::{Instant, Path, Refusal};
 use crate::api::{S3Api, owner, timestamp};
 use crate::keys::grant_of;
 use crate::metadata::{checksums_of, listed_tag_of, quoted, with_sums};
-use crate::multipart::{FIRST_WORDS, key_of};
 use crate::name::UPLOADS;
 use crate::part_name::number;
 use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
+use crate::upload_decisions::{FIRST_WORDS, key_of};
 use crate::upload_keys::UploadKey;
 
 /// Most uploads or parts of one answer, and how many there are unless fewer are requested: as of

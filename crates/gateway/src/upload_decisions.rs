@@ -1,5 +1,6 @@
 //! Uploads in parts, as decisions: which objects of an upload's directory are its parts, which of
-//! them its completion joins, and what follows from each answer. [`crate::upload`] makes the calls.
+//! them its completion joins, and what follows from each answer. [`crate::upload_calls`] makes the
+//! calls.
 //!
 //! An upload is a directory below [`UPLOADS`] in its bucket, with the parts by
 //! [names](crate::part_name) that are never used again and an empty object that keeps the headers

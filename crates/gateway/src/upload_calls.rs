@@ -1,5 +1,5 @@
 //! Uploads in parts: each part is an object of its own, out of sight; completing makes one object
-//! of their blocks without moving a byte. Here are the calls; [`crate::multipart`] decides.
+//! of their blocks without moving a byte. Here are the calls; [`crate::upload_decisions`] decides.
 
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, CompleteMultipartUploadInput,
@@ -16,9 +16,6 @@ use crate::api::{S3Api, timestamp};
 use crate::conditions::conditions_of;
 use crate::digest::{Digests, Wanted, wanted_of};
 use crate::metadata::{self, headers_of, quoted, with_sums};
-use crate::multipart::{
-    self, AfterJoin, Completed, FIRST_WORDS, Upload, UploadCompletion, no_upload, part_range,
-};
 use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
@@ -26,6 +23,9 @@ use crate::slow_client::Lateness;
 use crate::slow_copy::CopyStart;
 use crate::store::{PutTarget, Stored, body};
 use crate::unfinished_put::UnfinishedPut;
+use crate::upload_decisions::{
+    self, AfterJoin, Completed, FIRST_WORDS, Upload, UploadCompletion, no_upload, part_range,
+};
 use crate::{part_name, tagging};
 
 /// Uploads of one part that are looked at when another one is stored: each of them looks, so there
@@ -38,7 +38,7 @@ impl S3Api {
     /// # Errors
     /// `NoSuchUpload` when no upload has such an id.
     pub(crate) fn upload(&self, bucket: &str, id: &str) -> S3Result<Upload> {
-        multipart::check_id(id)?;
+        upload_decisions::check_id(id)?;
         Upload::new(self.bucket(bucket)?, id)
     }
 
@@ -50,7 +50,7 @@ impl S3Api {
         let words = upload.directory.join(FIRST_WORDS).map_err(|_| no_upload())?;
         let stat = self.client.stat(&words).await;
         let stat = stat.map_err(|error| refused(&error, Missing::Upload))?;
-        multipart::check_key(&stat.attributes, key)?;
+        upload_decisions::check_key(&stat.attributes, key)?;
         Ok(stat)
     }
 
@@ -64,7 +64,7 @@ impl S3Api {
         self.check_bucket(&bucket).await?;
         let mut attributes = headers_of!(input).attributes()?;
         metadata::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
-        multipart::set_key(&mut attributes, &input.key);
+        upload_decisions::set_key(&mut attributes, &input.key);
         let id = part_name::draw() + &part_name::draw();
         let upload = self.upload(&input.bucket, &id)?;
         self.make_upload(&upload, attributes)
@@ -138,7 +138,7 @@ impl S3Api {
     /// Deletes all uploads of a part but the newest.
     async fn remove_replaced(&self, upload: &Upload, prefix: &str) -> Result<(), ClientError> {
         let (same, _) = self.client.list(&upload.directory, prefix, SAME_MAX).await?;
-        for entry in multipart::replaced(&same, prefix) {
+        for entry in upload_decisions::replaced(&same, prefix) {
             let path = upload.directory.join(&entry.name)?;
             match self.client.delete_object(&path, entry.object, false).await {
                 // Deleted or joined meanwhile.
@@ -235,7 +235,7 @@ impl S3Api {
     /// Returns the tag of the object at `path` if this upload made it, and forgets the upload.
     async fn made_by(&self, upload: &Upload, id: &str, path: &Path) -> Option<String> {
         let made = self.client.stat(path).await.ok()?;
-        if !multipart::is_made_by(&made.attributes, id) {
+        if !upload_decisions::is_made_by(&made.attributes, id) {
             return None;
         }
         // What is left expires by itself if this fails.
@@ -290,7 +290,7 @@ impl S3Api {
             after = page.last().map(|entry| entry.name.clone()).unwrap_or_default();
             all.extend(page);
             if !is_more {
-                return Ok(multipart::parts_of(all));
+                return Ok(upload_decisions::parts_of(all));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The key of `--encrypt`, and what is derived from it: AES-256-GCM by ring, which rustls uses too.
 //!
-//! The key itself seals nothing. Every process derives a key of its own for its disk tier, and
+//! The key itself encrypts nothing. Every process derives a key of its own for its disk tier, and
 //! every object of the object tier has one (HKDF-SHA256, RFC 5869), each with a random salt of 32
 //! bytes. So no two of them are the same, and a nonce is compared only with those of one disk tier
 //! or one object.
@@ -19,7 +19,7 @@ use thiserror::Error;
 /// Bytes of a key: that of AES-256.
 pub(crate) const KEY_BYTES: usize = 32;
 
-/// Bytes of the tag behind sealed bytes: the longest of GCM (NIST SP 800-38D, section 5.2.1.2).
+/// Bytes of the tag behind encrypted bytes: the longest of GCM (NIST SP 800-38D, section 5.2.1.2).
 pub(crate) const TAG_BYTES: usize = 16;
 
 /// Bytes of a key's id; they show nothing of the key. 128 bits of a derivation, so two keys with
@@ -29,7 +29,7 @@ pub(crate) const KEY_ID_BYTES: usize = 16;
 /// A number that is drawn for each derived key.
 pub(crate) type Salt = [u8; 32];
 
-/// Identifies a key.
+/// The id of a key. An encrypted object carries it, so that an object of another key is recognized.
 pub(crate) type KeyId = [u8; KEY_ID_BYTES];
 
 /// A reason why no encryption key can be read from a file. It never contains bytes of the file.
@@ -57,7 +57,7 @@ pub struct EncryptionKey(Arc<[u8; KEY_BYTES]>);
 /// A derived key, ready for use.
 pub(crate) struct Cipher(LessSafeKey);
 
-/// Sealed bytes are not what was sealed with this key, nonce and context.
+/// Encrypted bytes are not what was encrypted with this key, nonce and context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Forged;
 
@@ -115,18 +115,18 @@ impl EncryptionKey {
 }
 
 impl Cipher {
-    /// Seals bytes where they are and returns their tag. No nonce is used twice.
-    pub(crate) fn seal(&self, nonce: [u8; 12], context: &[u8], bytes: &mut [u8]) -> Tag {
+    /// Encrypts bytes where they are and returns their tag. No nonce is used twice.
+    pub(crate) fn encrypt(&self, nonce: [u8; 12], context: &[u8], bytes: &mut [u8]) -> Tag {
         let nonce = Nonce::assume_unique_for_key(nonce);
-        let sealed = self.0.seal_in_place_separate_tag(nonce, Aad::from(context), bytes);
-        sealed.expect("a block is shorter than what may be sealed at once")
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(context), bytes);
+        tag.expect("a block is shorter than what may be encrypted at once")
     }
 
-    /// Opens the bytes that begin `skipped` bytes into `bytes` and moves them to its start.
+    /// Decrypts the bytes that begin `skipped` bytes into `bytes` and moves them to its start.
     ///
     /// # Errors
     /// [`Forged`]; what is in `bytes` is of no use.
-    pub(crate) fn open(
+    pub(crate) fn decrypt(
         &self,
         nonce: [u8; 12],
         context: &[u8],
@@ -199,15 +199,15 @@ mod tests {
         let (key, other) = (EncryptionKey::of([1; 32]), EncryptionKey::of([2; 32]));
         assert_ne!(key.id(), other.id());
         assert_ne!(salt(), salt());
-        let sealed = |cipher: &Cipher| {
+        let encrypted = |cipher: &Cipher| {
             let mut bytes = *b"some bytes";
-            let tag = cipher.seal([0; 12], b"", &mut bytes);
+            let tag = cipher.encrypt([0; 12], b"", &mut bytes);
             (bytes, tag.as_ref().to_vec())
         };
-        let first = sealed(&key.derive(&[0; 32], "a"));
-        assert_eq!(sealed(&key.derive(&[0; 32], "a")), first);
+        let first = encrypted(&key.derive(&[0; 32], "a"));
+        assert_eq!(encrypted(&key.derive(&[0; 32], "a")), first);
         let others =
             [key.derive(&[1; 32], "a"), key.derive(&[0; 32], "b"), other.derive(&[0; 32], "a")];
-        others.iter().for_each(|cipher| assert_ne!(sealed(cipher), first));
+        others.iter().for_each(|cipher| assert_ne!(encrypted(cipher), first));
     }
 }

@@ -1,10 +1,12 @@
-//! The namenode's turns: the machine that the servers run, over what waits in the simulation.
+//! The namenode's group commit: the machine that the servers run, over what waits in the
+//! simulation.
 
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::PROBE_WITHIN;
 use sanderling_core::namenode::{
-    BatchBounds, CommandOrigin, Decides, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
+    BatchBounds, CommandOrigin, CommitBatch, CommitWork as Taken, Decides, GroupCommit, Prepared,
+    Probe, Unwritten,
 };
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Request};
 
@@ -18,7 +20,7 @@ use crate::wire::{DataRequest, Host, RequestBody};
 type FrameParts = [(u64, FrameCalls)];
 
 /// Time in microseconds between two looks at what has come: the writer waits no longer for work.
-const LOOK_MICROS: u64 = Turns::SLEEP_MAX.0 * 1000;
+const LOOK_MICROS: u64 = GroupCommit::SLEEP_MAX.0 * 1000;
 
 /// The namenode with the injected bugs and the checks around it.
 struct Decider<'a, 'b> {
@@ -96,22 +98,22 @@ impl Decides for Decider<'_, '_> {
 }
 
 impl NamenodeHost {
-    /// Lets the turns decide something.
+    /// Lets group commit decide something.
     fn decide<T>(
         &mut self,
         context: &mut NamenodeContext<'_>,
-        decide: impl FnOnce(&mut Turns, &mut Decider<'_, '_>) -> T,
+        decide: impl FnOnce(&mut GroupCommit, &mut Decider<'_, '_>) -> T,
     ) -> T {
-        let mut turns = self.turns.clone();
+        let mut commit = self.group_commit.clone();
         let mut decider = Decider { namenode: self, context };
-        let decided = decide(&mut turns, &mut decider);
-        self.turns = turns;
+        let decided = decide(&mut commit, &mut decider);
+        self.group_commit = commit;
         decided
     }
 
     /// Does everything that waits, and what time has made necessary.
-    pub(super) fn turn(&mut self, context: &mut NamenodeContext<'_>) {
-        self.is_turn_set = false;
+    pub(super) fn do_work(&mut self, context: &mut NamenodeContext<'_>) {
+        self.is_work_due = false;
         self.looks(context);
         let (mut asked, mut work) = (Vec::new(), Vec::new());
         let own = self.inbox.len().min(BatchBounds::OWN_MAX);
@@ -127,18 +129,18 @@ impl NamenodeHost {
             asked.push((frame, requests));
         }
         let now = self.clock(context.runtime.now());
-        let mut turn = self.decide(context, |turns, decider| turns.take(now, decider, work));
-        for (node, address) in std::mem::take(&mut turn.probes) {
+        let mut batch = self.decide(context, |commit, decider| commit.take(now, decider, work));
+        for (node, address) in std::mem::take(&mut batch.probes) {
             let Some(place) = Host::at(&address) else { continue };
             let (body, call) =
                 (RequestBody::Data(node, DataRequest::Hello), NamenodeCall::Probe(node));
             let purpose = Purpose::Namenode(call);
             context.runtime.call(Host::Namenode, place, body, PROBE_WITHIN.0, purpose);
         }
-        self.work_off(context, turn, &asked);
+        self.work_off(context, batch, &asked);
         self.go_on(context);
         if !self.inbox.is_empty() || !self.queues.changes.is_empty() {
-            self.turn_soon(context);
+            self.work_soon(context);
         }
         self.check_idle(context);
         self.wake(context);
@@ -166,35 +168,35 @@ impl NamenodeHost {
         while at < context.runtime.now() {
             if !self.frozen.contains(&at) {
                 let looked = now - Millis((context.runtime.now() - at) / 1000);
-                // What it would decide is decided again by the turn.
-                let _ = self.decide(context, |turns, decider| turns.grant_grace(looked, decider));
+                // What it would decide is decided again by the batch.
+                let _ = self.decide(context, |commit, decider| commit.grant_grace(looked, decider));
             }
             at += LOOK_MICROS;
         }
         self.looked_until = context.runtime.now();
     }
 
-    /// Writes and applies the rounds of a turn, and sends the answers.
+    /// Writes and applies the rounds of a batch, and sends the answers.
     pub(super) fn work_off(
         &mut self,
         context: &mut NamenodeContext<'_>,
-        mut turn: Turn,
+        mut batch: CommitBatch,
         asked: &FrameParts,
     ) {
         let now = self.clock(context.runtime.now());
         loop {
-            if turn.must_prepare() {
+            if batch.must_prepare() {
                 self.logged.clear();
-                turn.prepare(now, &mut Decider { namenode: self, context });
+                batch.prepare(now, &mut Decider { namenode: self, context });
             }
-            if turn.commands().len() == 0 {
+            if batch.commands().len() == 0 {
                 break;
             }
-            if !self.commit(context, now, &mut turn, asked) {
+            if !self.commit(context, now, &mut batch, asked) {
                 return;
             }
         }
-        for ((frame, requests), answers) in asked.iter().zip(turn.finish()) {
+        for ((frame, requests), answers) in asked.iter().zip(batch.finish()) {
             self.changed(context, *frame, requests, answers);
         }
         if let Some((down_millis, kept_permille)) = self.disk.ends.take() {
@@ -207,25 +209,25 @@ impl NamenodeHost {
         &mut self,
         context: &mut NamenodeContext<'_>,
         now: Instant,
-        turn: &mut Turn,
+        batch: &mut CommitBatch,
         asked: &FrameParts,
     ) -> bool {
-        if self.turns.is_late(turn) {
-            self.decide(context, |turns, decider| turns.grace_after(turn, decider));
+        if self.group_commit.is_late(batch) {
+            self.decide(context, |commit, decider| commit.grace_after(batch, decider));
         }
-        if let Err(why) = self.write(context, turn) {
+        if let Err(why) = self.write(context, batch) {
             context.runtime.log(16, 0, || format!("namenode: not written: {why:?}"));
             self.machine.refused();
-            self.decide(context, |turns, _| turns.refuse(turn, now, &why));
+            self.decide(context, |commit, _| commit.refuse(batch, now, &why));
             return true;
         }
         if let Some(down_millis) = self.dies_after_journal.take() {
-            self.unapplied = turn.commands().len();
+            self.unapplied = batch.commands().len();
             self.kill(context, down_millis);
             return false;
         }
         let logged = std::mem::take(&mut self.logged);
-        let orders = turn.apply(|command, origin| {
+        let orders = batch.apply(|command, origin| {
             let request = match origin {
                 CommandOrigin::Frame(place) => {
                     asked.get(place).and_then(|(_, frame)| request_of(command, frame, &logged))
@@ -246,32 +248,32 @@ impl NamenodeHost {
     fn write(
         &mut self,
         context: &mut NamenodeContext<'_>,
-        turn: &mut Turn,
+        batch: &mut CommitBatch,
     ) -> Result<(), Unwritten<&'static str>> {
-        let is_start = self.turns.lead(turn);
+        let is_start = self.group_commit.lead(batch);
         self.disk.admit(context.runtime.now())?;
         let now = context.runtime.now();
         let served_millis = self.served_millis(now);
-        self.journal.extend(turn.commands().cloned());
+        self.journal.extend(batch.commands().cloned());
         self.disk.wrote(self.journal.len(), now, served_millis);
         if is_start {
             // The disk has the beginning of this process before any answer is sent.
             self.disk.settle();
-            self.turns.has_begun();
+            self.group_commit.has_begun();
         }
         Ok(())
     }
 
     /// Writes and applies what a start begins with.
     pub(super) fn begin(&mut self, context: &mut NamenodeContext<'_>, begun: Vec<Command>) {
-        let turn = self.turns.begin(begun);
-        self.work_off(context, turn, &[]);
+        let batch = self.group_commit.begin(begun);
+        self.work_off(context, batch, &[]);
         self.wake(context);
     }
 
-    /// Sets a timer for when time makes a turn necessary.
+    /// Sets a timer for when time makes a batch necessary.
     pub(super) fn wake(&mut self, context: &mut NamenodeContext<'_>) {
-        let Some(due) = self.decide(context, |turns, decider| turns.due(decider)) else { return };
+        let Some(due) = self.decide(context, |commit, decider| commit.due(decider)) else { return };
         self.wake_by(context, due);
     }
 }

@@ -1,15 +1,16 @@
-//! Group commit: a turn takes the waiting work together and splits it into rounds.
+//! Group commit: a batch takes the waiting work together and is split into rounds.
 //!
 //! The commands of a round are prepared together, written to the journal with one write, and then
-//! applied. The first round of a turn has the namenode's own commands (absences, outcomes of orders
-//! and probes, timers); the following rounds have the changes that the frames request. The requests
-//! of one frame keep their order: a request that depends on an earlier one of its frame waits for
-//! the round after it.
+//! applied. The first round of a batch has the namenode's own commands (absences, outcomes of
+//! orders and probes, timers); the following rounds have the changes that the frames request. The
+//! requests of one frame keep their order: a request that depends on an earlier one of its frame
+//! waits for the round after it.
 //!
-//! The shell drives a turn: while [`Turn::must_prepare`], it calls [`Turn::prepare`]; it writes
-//! [`Turn::commands`] to the journal; it calls [`Turn::apply`] if the journal took them and
-//! [`Turns::refuse`] if not; when no commands are left it sends the answers of [`Turn::finish`].
-//! Times are by the namenode's clock and never go back (see [`start_time`](super::start_time)).
+//! The shell drives a batch: while [`CommitBatch::must_prepare`], it calls
+//! [`CommitBatch::prepare`]; it writes [`CommitBatch::commands`] to the journal; it calls
+//! [`CommitBatch::apply`] if the journal took them and [`GroupCommit::refuse`] if not; when no
+//! commands are left it sends the answers of [`CommitBatch::finish`]. Times are by the namenode's
+//! clock and never go back (see [`start_time`](super::start_time)).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -25,9 +26,9 @@ use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 /// Answers of one frame, one for each of its requests and in their order.
 pub type Answers = Vec<Result<Reply, Refusal>>;
 
-/// Work that waits for the next turn.
+/// Work that waits for the next batch.
 #[derive(Debug)]
-pub enum TurnWork {
+pub enum CommitWork {
     /// The requests of one frame, and what their caller may do; `None` if it may do everything.
     Frame(Vec<Request>, Option<Arc<Claims>>),
     /// The answer of a datanode to an order; `None` if the node was not reached.
@@ -36,10 +37,10 @@ pub enum TurnWork {
     Probed(NodeId, Probe),
 }
 
-/// The origin of a command: a request of the turn, or the namenode itself.
+/// The origin of a command: a request of the batch, or the namenode itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOrigin {
-    /// A request of the turn's frame with this number, counted from 0 in the order of the work.
+    /// A request of the batch's frame with this number, counted from 0 in the order of the work.
     Frame(usize),
     /// The namenode itself.
     Own,
@@ -67,7 +68,7 @@ pub enum Unwritten<C> {
     },
 }
 
-/// The decisions that a turn needs. [`Namenode`] makes them; the simulator wraps it to put its
+/// The decisions that a batch needs. [`Namenode`] makes them; the simulator wraps it to put its
 /// deliberate mistakes around it.
 pub trait Decides {
     /// See [`Namenode::catalog`].
@@ -147,9 +148,9 @@ impl Decides for Namenode {
     }
 }
 
-/// State that outlives a turn: timers, absences, and the first commands of this process.
+/// State that outlives a batch: timers, absences, and the first commands of this process.
 #[derive(Debug, Clone)]
-pub struct Turns {
+pub struct GroupCommit {
     /// After a refused write the commands of timers are not tried again before this time.
     tick_at: Instant,
     /// When the last check for an absence was made.
@@ -158,18 +159,18 @@ pub struct Turns {
     begun: Vec<Command>,
 }
 
-/// One turn: its frames, and the commands of its present round.
+/// One batch: its frames, and the commands of its present round.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct CommitBatch {
     frames: Vec<OpenFrame>,
     /// The commands of the round.
     commands: Vec<(Command, CommandOrigin)>,
-    /// Nodes that the shell must dial, with their addresses. It hands the outcomes to a later turn
-    /// as [`TurnWork::Probed`].
+    /// Nodes that the shell must dial, with their addresses. It hands the outcomes to a later batch
+    /// as [`CommitWork::Probed`].
     pub probes: Vec<(NodeId, String)>,
 }
 
-impl Turns {
+impl GroupCommit {
     /// Time after the last check from which a commit checks for an absence again. Chosen, not
     /// measured: half of the shortest time that counts as an absence (`ABSENCE_MIN`, 500 ms).
     const PAUSE_MIN: Millis = Millis(250);
@@ -187,36 +188,37 @@ impl Turns {
     /// (`ABSENCE_MIN`). Chosen, not measured.
     pub const SLEEP_MAX: Millis = Millis(100);
 
-    /// Returns the state of a process that begins at `now`, before its first turn.
+    /// Returns the state of a process that begins at `now`, before its first batch.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         Self { tick_at: now, listened_at: now, begun: Vec::new() }
     }
 
-    /// Returns the turn of the commands of [`Namenode::begin`]. [`Turns::lead`] puts them before
-    /// all others until the journal has them: without the term and the numbers that it skips, this
-    /// process would give out numbers that a lost end of the log has given out.
-    pub fn begin(&mut self, commands: Vec<Command>) -> Turn {
+    /// Returns the batch of the commands of [`Namenode::begin`]. [`GroupCommit::lead`] puts them
+    /// before all others until the journal has them: without the term and the numbers that it
+    /// skips, this process would give out numbers that a lost end of the log has given out.
+    pub fn begin(&mut self, commands: Vec<Command>) -> CommitBatch {
         self.begun.clone_from(&commands);
-        Turn::of(commands)
+        CommitBatch::of(commands)
     }
 
-    /// Returns a turn of commands of the namenode itself.
+    /// Returns a batch of commands of the namenode itself.
     #[must_use]
-    pub fn own(&self, commands: Vec<Command>) -> Turn {
-        Turn::of(commands)
+    pub fn own(&self, commands: Vec<Command>) -> CommitBatch {
+        CommitBatch::of(commands)
     }
 
     /// Puts the first commands of this process at the front of the round if the journal does not
     /// have them. Called before each write. Returns whether the round has them: then the shell must
-    /// sync the journal before it answers anyone, and call [`Turns::has_begun`] after the sync.
-    pub fn lead(&self, turn: &mut Turn) -> bool {
+    /// sync the journal before it answers anyone, and call [`GroupCommit::has_begun`] after the
+    /// sync.
+    pub fn lead(&self, batch: &mut CommitBatch) -> bool {
         if self.begun.is_empty() {
             return false;
         }
-        if turn.commands().next() != self.begun.first() {
+        if batch.commands().next() != self.begun.first() {
             let begun = self.begun.iter().map(|command| (command.clone(), CommandOrigin::Own));
-            turn.commands.splice(0..0, begun);
+            batch.commands.splice(0..0, begun);
         }
         true
     }
@@ -226,110 +228,116 @@ impl Turns {
         self.begun.clear();
     }
 
-    /// Returns when the next turn is due even if no work arrives; `None` if no timer runs.
+    /// Returns when the next batch is due even if no work arrives; `None` if no timer runs.
     #[must_use]
     pub fn due(&self, namenode: &impl Decides) -> Option<Instant> {
         namenode.deadline().map(|due| due.max(self.tick_at))
     }
 
     /// Checks for an absence of the namenode: time in which a snapshot, a change of millions of
-    /// objects or a pause of the machine kept it from reading its input. Returns the turn that logs
-    /// the absence, so that leases and times to live do not count it; `None` if there was none. The
-    /// shell works the turn off before it reads the work that waited meanwhile.
-    pub fn grant_grace(&mut self, now: Instant, namenode: &mut impl Decides) -> Option<Turn> {
+    /// objects or a pause of the machine kept it from reading its input. Returns the batch that
+    /// logs the absence, so that leases and times to live do not count it; `None` if there was
+    /// none. The shell works the batch off before it reads the work that waited meanwhile.
+    pub fn grant_grace(
+        &mut self,
+        now: Instant,
+        namenode: &mut impl Decides,
+    ) -> Option<CommitBatch> {
         self.listened_at = now;
-        namenode.listened(now).map(|command| Turn::of(vec![command]))
+        namenode.listened(now).map(|command| CommitBatch::of(vec![command]))
     }
 
-    /// Begins a turn with the work that waits and with the timers that are due. Its first round
+    /// Begins a batch with the work that waits and with the timers that are due. Its first round
     /// has only the namenode's own commands, so that changes of nodes are applied before blocks
-    /// are placed on them. The shell bounds the work; a turn takes all that it is given.
+    /// are placed on them. The shell bounds the work; a batch takes all that it is given.
     pub fn take(
         &mut self,
         now: Instant,
         namenode: &mut impl Decides,
-        work: impl IntoIterator<Item = TurnWork>,
-    ) -> Turn {
+        work: impl IntoIterator<Item = CommitWork>,
+    ) -> CommitBatch {
         self.listened_at = now;
         let mut commands = Vec::from_iter(namenode.listened(now));
-        let mut turn = Turn::default();
+        let mut batch = CommitBatch::default();
         for work in work {
             match work {
-                TurnWork::Frame(requests, claims) => {
-                    turn.frames.push(OpenFrame::new(requests, claims));
+                CommitWork::Frame(requests, claims) => {
+                    batch.frames.push(OpenFrame::new(requests, claims));
                 }
-                TurnWork::Ordered(order, reply) => {
+                CommitWork::Ordered(order, reply) => {
                     commands.extend(namenode.ordered(now, &order, reply));
                 }
-                TurnWork::Probed(node, outcome) => {
+                CommitWork::Probed(node, outcome) => {
                     commands.extend(namenode.probed(now, node, outcome));
                 }
             }
         }
         if self.due(namenode).is_some_and(|due| due <= now) {
             commands.extend(namenode.tick(now));
-            turn.probes = namenode.to_probe(now);
+            batch.probes = namenode.to_probe(now);
         }
-        turn.commands = commands.into_iter().map(|command| (command, CommandOrigin::Own)).collect();
-        turn
+        batch.commands =
+            commands.into_iter().map(|command| (command, CommandOrigin::Own)).collect();
+        batch
     }
 
-    /// Returns whether the shell must call [`Turns::grace_after`] before it writes the round: the
-    /// last check for an absence was more than 250 ms before the round's commands.
+    /// Returns whether the shell must call [`GroupCommit::grace_after`] before it writes the round:
+    /// the last check for an absence was more than 250 ms before the round's commands.
     #[must_use]
-    pub fn is_late(&self, turn: &Turn) -> bool {
+    pub fn is_late(&self, batch: &CommitBatch) -> bool {
         let is_grace = |command: &Command| matches!(command.action, Action::Absent { .. });
-        let at = turn.commands.iter().map(|(command, _)| command.at).max();
+        let at = batch.commands.iter().map(|(command, _)| command.at).max();
         at.is_some_and(|at| at > self.listened_at + Self::PAUSE_MIN)
-            && !turn.commands.iter().any(|(command, _)| is_grace(command))
+            && !batch.commands.iter().any(|(command, _)| is_grace(command))
     }
 
     /// Checks for an absence since the last check, at the time of the round's last command, and
     /// puts the command that logs it at the front of the round. A process that was stopped between
     /// reading its input and preparing the round so logs the pause before what came after it.
-    pub fn grace_after(&mut self, turn: &mut Turn, namenode: &mut impl Decides) {
-        let Some(at) = turn.commands.iter().map(|(command, _)| command.at).max() else { return };
+    pub fn grace_after(&mut self, batch: &mut CommitBatch, namenode: &mut impl Decides) {
+        let Some(at) = batch.commands.iter().map(|(command, _)| command.at).max() else { return };
         self.listened_at = at;
         if let Some(command) = namenode.listened(at) {
-            turn.commands.insert(0, (command, CommandOrigin::Own));
+            batch.commands.insert(0, (command, CommandOrigin::Own));
         }
     }
 
     /// Handles a round that the journal did not write: its commands change nothing, their callers
     /// are refused with [`Unwritten::refusal`], and timers are tried again 200 ms after `now`.
-    pub fn refuse(&mut self, turn: &mut Turn, now: Instant, why: &Unwritten<impl Display>) {
+    pub fn refuse(&mut self, batch: &mut CommitBatch, now: Instant, why: &Unwritten<impl Display>) {
         // Only timers wait: else an absence or a request that is refused again and again would
         // keep nodes from being dialled.
         let is_due = |command: &Command| {
             matches!(command.action, Action::Tick | Action::Reap | Action::NodeDead { .. })
         };
-        if turn.commands.iter().any(|(command, _)| is_due(command)) {
+        if batch.commands.iter().any(|(command, _)| is_due(command)) {
             self.tick_at = now + Self::TICK_PAUSE;
         }
-        for (_, origin) in std::mem::take(&mut turn.commands) {
+        for (_, origin) in std::mem::take(&mut batch.commands) {
             if let CommandOrigin::Frame(place) = origin {
-                turn.frames[place].answer(Err(why.refusal()));
+                batch.frames[place].answer(Err(why.refusal()));
             }
         }
     }
 }
 
-impl Turn {
-    /// Returns a turn with one round, of the namenode's own commands.
+impl CommitBatch {
+    /// Returns a batch with one round, of the namenode's own commands.
     #[must_use]
     pub fn of(commands: Vec<Command>) -> Self {
         let commands = commands.into_iter().map(|command| (command, CommandOrigin::Own)).collect();
         Self { commands, ..Self::default() }
     }
 
-    /// Returns a turn of one frame, as of [`TurnWork::Frame`]. It has no round before
-    /// [`Turn::prepare`].
+    /// Returns a batch of one frame, as of [`CommitWork::Frame`]. It has no round before
+    /// [`CommitBatch::prepare`].
     #[must_use]
     pub fn asked(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
         Self { frames: vec![OpenFrame::new(requests, claims)], ..Self::default() }
     }
 
-    /// Returns whether to call [`Turn::prepare`]: the present round is done, and requests wait.
+    /// Returns whether to call [`CommitBatch::prepare`]: the present round is done, and requests
+    /// wait.
     #[must_use]
     pub fn must_prepare(&self) -> bool {
         self.commands.is_empty() && !self.frames.iter().all(OpenFrame::is_done)
@@ -345,8 +353,8 @@ impl Turn {
         self.commands = round.into_commands();
     }
 
-    /// Returns the commands of the present round, which the shell writes; none if the turn is over
-    /// or [`Turn::must_prepare`].
+    /// Returns the commands of the present round, which the shell writes; none if the batch is over
+    /// or [`CommitBatch::must_prepare`].
     pub fn commands(&self) -> impl ExactSizeIterator<Item = &Command> {
         self.commands.iter().map(|(command, _)| command)
     }
@@ -370,8 +378,9 @@ impl Turn {
         orders
     }
 
-    /// Returns the answers of each frame, in the order of the work. Called when [`Turn::commands`]
-    /// is empty and [`Turn::must_prepare`] is false; before, frames lack answers.
+    /// Returns the answers of each frame, in the order of the work. Called when
+    /// [`CommitBatch::commands`] is empty and [`CommitBatch::must_prepare`] is false; before,
+    /// frames lack answers.
     #[must_use]
     pub fn finish(self) -> Vec<Answers> {
         self.frames.into_iter().map(OpenFrame::finish).collect()
@@ -429,19 +438,19 @@ mod tests {
     fn read_behind_a_change_of_its_frame_waits_for_the_next_round() {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
-        let mut turns = Turns::new(now);
+        let mut group_commit = GroupCommit::new(now);
         let work = [
-            TurnWork::Frame(vec![make("/a"), stat("/a")], None),
-            TurnWork::Frame(vec![stat("/b")], None),
+            CommitWork::Frame(vec![make("/a"), stat("/a")], None),
+            CommitWork::Frame(vec![stat("/b")], None),
         ];
-        let mut turn = turns.take(now, &mut namenode, work);
+        let mut batch = group_commit.take(now, &mut namenode, work);
         let mut rounds = 0;
-        while turn.must_prepare() {
-            turn.prepare(now, &mut namenode);
-            rounds += usize::from(turn.commands().len() > 0);
-            turn.apply(|command, _| namenode.apply(command));
+        while batch.must_prepare() {
+            batch.prepare(now, &mut namenode);
+            rounds += usize::from(batch.commands().len() > 0);
+            batch.apply(|command, _| namenode.apply(command));
         }
-        let answers = turn.finish();
+        let answers = batch.finish();
         assert_eq!(rounds, 1);
         assert!(matches!(answers[0][..], [Ok(Reply::Stat(_)), Ok(Reply::Stat(_))]));
         assert!(matches!(answers[1][..], [Err(Refusal::NotFound { .. })]));
@@ -451,7 +460,7 @@ mod tests {
     fn rights_are_those_of_the_moment_in_which_a_request_is_decided() {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
-        let mut turns = Turns::new(now);
+        let mut group_commit = GroupCommit::new(now);
         let bound = |subtree: &str| {
             let (subject, part, rights) = (String::new(), TokenRole::Client, Rights::ALL);
             let subtree = subtree.parse().unwrap();
@@ -463,43 +472,43 @@ mod tests {
             let hints = JobHints::default();
             Request::RegisterJob(RegisterJob { path, lease, quota_bytes: None, hints })
         };
-        let mut run = |work: Vec<TurnWork>| {
-            let mut turn = turns.take(now, &mut namenode, work);
-            while turn.must_prepare() || turn.commands().len() > 0 {
-                if turn.must_prepare() {
-                    turn.prepare(now, &mut namenode);
+        let mut run = |work: Vec<CommitWork>| {
+            let mut batch = group_commit.take(now, &mut namenode, work);
+            while batch.must_prepare() || batch.commands().len() > 0 {
+                if batch.must_prepare() {
+                    batch.prepare(now, &mut namenode);
                 }
-                turn.apply(|command, _| namenode.apply(command));
+                batch.apply(|command, _| namenode.apply(command));
             }
-            turn.finish()
+            batch.finish()
         };
-        let answers = run(vec![TurnWork::Frame(vec![register("/jobs/a/1")], None)]);
+        let answers = run(vec![CommitWork::Frame(vec![register("/jobs/a/1")], None)]);
         let Ok(Reply::Job(first)) = &answers[0][0] else { panic!("{answers:?}") };
-        // The next job's number, asked for before anybody has it, and in the same turn.
+        // The next job's number, asked for before anybody has it, and in the same batch.
         let job = JobId(first.job.0 + 1);
         let early = vec![Request::EndJob { job }, Request::RenewJob { job }];
         let answers = run(vec![
-            TurnWork::Frame(vec![register("/jobs/a/2")], bound("/jobs/a")),
-            TurnWork::Frame(early.clone(), bound("/jobs/b")),
+            CommitWork::Frame(vec![register("/jobs/a/2")], bound("/jobs/a")),
+            CommitWork::Frame(early.clone(), bound("/jobs/b")),
         ]);
         let Ok(Reply::Job(second)) = &answers[0][0] else { panic!("{answers:?}") };
         assert_eq!(second.job, job);
         let unknown = Refusal::UnknownJob { job };
         assert_eq!(answers[1], [Err(unknown.clone()), Err(unknown)]);
-        let answers = run(vec![TurnWork::Frame(early, bound("/jobs/a"))]);
+        let answers = run(vec![CommitWork::Frame(early, bound("/jobs/a"))]);
         assert!(answers[0][0].is_ok(), "{answers:?}");
     }
 
     #[test]
-    fn turn_of_one_frame_answers_its_requests() {
+    fn batch_of_one_frame_answers_its_requests() {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
-        let mut turn = Turn::asked(vec![make("/a"), stat("/a")], None);
-        while turn.must_prepare() {
-            turn.prepare(now, &mut namenode);
-            turn.apply(|command, _| namenode.apply(command));
+        let mut batch = CommitBatch::asked(vec![make("/a"), stat("/a")], None);
+        while batch.must_prepare() {
+            batch.prepare(now, &mut namenode);
+            batch.apply(|command, _| namenode.apply(command));
         }
-        let answers = turn.finish();
+        let answers = batch.finish();
         let [answers] = &answers[..] else { panic!("{answers:?}") };
         assert!(matches!(answers[..], [Ok(Reply::Stat(_)), Ok(Reply::Stat(_))]), "{answers:?}");
     }
@@ -508,28 +517,31 @@ mod tests {
     fn refused_round_changes_nothing_and_its_callers_are_told() {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
-        let mut turns = Turns::new(now);
-        let mut turn =
-            turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/a"), stat("/a")], None)]);
-        turn.prepare(now, &mut namenode);
-        turns.refuse(&mut turn, now, &Unwritten::Behind("slow"));
-        while turn.must_prepare() {
-            turn.prepare(now, &mut namenode);
+        let mut group_commit = GroupCommit::new(now);
+        let mut batch = group_commit.take(
+            now,
+            &mut namenode,
+            [CommitWork::Frame(vec![make("/a"), stat("/a")], None)],
+        );
+        batch.prepare(now, &mut namenode);
+        group_commit.refuse(&mut batch, now, &Unwritten::Behind("slow"));
+        while batch.must_prepare() {
+            batch.prepare(now, &mut namenode);
         }
-        let answers = turn.finish();
+        let answers = batch.finish();
         let [Err(Refusal::RetryAfter { .. }), Err(Refusal::NotFound { .. })] = &answers[0][..]
         else {
             panic!("{answers:?}")
         };
-        let due = turns.due(&namenode);
-        assert!(due.is_none_or(|due| due >= now + Turns::TICK_PAUSE));
+        let due = group_commit.due(&namenode);
+        assert!(due.is_none_or(|due| due >= now + GroupCommit::TICK_PAUSE));
     }
 
     #[test]
     fn excuse_that_is_refused_again_and_again_delays_nothing_that_is_due() {
         let mut namenode = namenode();
         let mut now = namenode.catalog().now();
-        let mut turns = Turns::new(now);
+        let mut group_commit = GroupCommit::new(now);
         let register = Register {
             cluster: None,
             nonce: Nonce(1),
@@ -548,9 +560,9 @@ mod tests {
         namenode.refused();
         for _ in 0..100 {
             now = now + Millis(100);
-            let mut turn = turns.take(now, &mut namenode, []);
-            turns.refuse(&mut turn, now, &Unwritten::Refused("full"));
-            if !turn.probes.is_empty() {
+            let mut batch = group_commit.take(now, &mut namenode, []);
+            group_commit.refuse(&mut batch, now, &Unwritten::Refused("full"));
+            if !batch.probes.is_empty() {
                 return;
             }
         }
@@ -562,63 +574,67 @@ mod tests {
         let mut namenode = Namenode::new(NamenodeConfig::default(), ClusterId(1));
         let now = Instant(1_000_000);
         let begun = namenode.begin(now, Term(1), 0, 0);
-        let mut turns = Turns::new(now);
-        let mut turn = turns.begin(begun.clone());
-        assert!(turns.lead(&mut turn));
-        assert!(turn.commands().eq(&begun), "once");
-        turns.refuse(&mut turn, now, &Unwritten::Refused("full"));
-        let mut turn = turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/a")], None)]);
-        turn.prepare(now, &mut namenode);
-        assert!(turns.lead(&mut turn));
-        assert!(turn.commands().take(begun.len()).eq(&begun));
-        assert_eq!(turn.commands().len(), begun.len() + 1);
-        turns.has_begun();
-        turn.apply(|command, _| namenode.apply(command));
+        let mut group_commit = GroupCommit::new(now);
+        let mut batch = group_commit.begin(begun.clone());
+        assert!(group_commit.lead(&mut batch));
+        assert!(batch.commands().eq(&begun), "once");
+        group_commit.refuse(&mut batch, now, &Unwritten::Refused("full"));
+        let mut batch =
+            group_commit.take(now, &mut namenode, [CommitWork::Frame(vec![make("/a")], None)]);
+        batch.prepare(now, &mut namenode);
+        assert!(group_commit.lead(&mut batch));
+        assert!(batch.commands().take(begun.len()).eq(&begun));
+        assert_eq!(batch.commands().len(), begun.len() + 1);
+        group_commit.has_begun();
+        batch.apply(|command, _| namenode.apply(command));
         assert_eq!(namenode.catalog().position().map(|it| it.term), Some(Term(1)));
-        let mut turn = turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/b")], None)]);
-        turn.prepare(now, &mut namenode);
-        assert!(!turns.lead(&mut turn));
+        let mut batch =
+            group_commit.take(now, &mut namenode, [CommitWork::Frame(vec![make("/b")], None)]);
+        batch.prepare(now, &mut namenode);
+        assert!(!group_commit.lead(&mut batch));
     }
 
     #[test]
     fn absence_is_logged_before_the_work_that_waited_is_read() {
         let mut namenode = namenode();
         let began = namenode.catalog().now();
-        let mut turns = Turns::new(began);
+        let mut group_commit = GroupCommit::new(began);
         let heard = began + Millis(400);
-        assert!(turns.grant_grace(heard, &mut namenode).is_none(), "no absence is so short");
-        let turn = turns.grant_grace(heard + Millis(5000), &mut namenode).expect("an absence");
+        assert!(group_commit.grant_grace(heard, &mut namenode).is_none(), "no absence is so short");
+        let batch =
+            group_commit.grant_grace(heard + Millis(5000), &mut namenode).expect("an absence");
         let absence = Action::Absent { absence: Millis(5000) };
-        assert!(turn.commands().map(|command| &command.action).eq([&absence]));
+        assert!(batch.commands().map(|command| &command.action).eq([&absence]));
     }
 
     #[test]
     fn pause_before_a_round_is_excused_by_its_first_command() {
         let mut namenode = namenode();
         let began = namenode.catalog().now();
-        let mut turns = Turns::new(began);
-        let mut turn = turns.take(began, &mut namenode, [TurnWork::Frame(vec![make("/a")], None)]);
+        let mut group_commit = GroupCommit::new(began);
+        let mut batch =
+            group_commit.take(began, &mut namenode, [CommitWork::Frame(vec![make("/a")], None)]);
         // The process was stopped here.
         let now = began + Millis(5000);
-        turn.prepare(now, &mut namenode);
-        assert!(turns.is_late(&turn));
-        turns.grace_after(&mut turn, &mut namenode);
-        assert!(!turns.is_late(&turn));
-        let first = turn.commands().next().unwrap();
+        batch.prepare(now, &mut namenode);
+        assert!(group_commit.is_late(&batch));
+        group_commit.grace_after(&mut batch, &mut namenode);
+        assert!(!group_commit.is_late(&batch));
+        let first = batch.commands().next().unwrap();
         assert_eq!(first.action, Action::Absent { absence: Millis(5000) });
     }
 
     #[test]
     fn round_is_late_only_after_a_pause_above_the_bound() {
-        let bound = Turns::PAUSE_MIN.0;
+        let bound = GroupCommit::PAUSE_MIN.0;
         for (pause, is_late) in [(0, false), (bound, false), (bound + 1, true)] {
             let mut namenode = namenode();
             let began = namenode.catalog().now();
-            let mut turns = Turns::new(began);
-            let frame = TurnWork::Frame(vec![make("/a")], None);
-            let mut turn = turns.take(began, &mut namenode, [frame]);
-            turn.prepare(began + Millis(pause), &mut namenode);
-            assert_eq!(turns.is_late(&turn), is_late, "{pause} ms");
+            let mut group_commit = GroupCommit::new(began);
+            let frame = CommitWork::Frame(vec![make("/a")], None);
+            let mut batch = group_commit.take(began, &mut namenode, [frame]);
+            batch.prepare(began + Millis(pause), &mut namenode);
+            assert_eq!(group_commit.is_late(&batch), is_late, "{pause} ms");
         }
     }
 }
