@@ -22,8 +22,10 @@ const OF_COMMAND: &[&str] = &["protocol", "core", "transport", "client", "contex
 const OF_FUZZ: &[&str] =
     &["protocol", "core", "transport", "notices", "namenode", "datanode", "gateway"];
 const NATIVE: &[&str] = &["protocol", "transport", "client", "context", "otlp"];
-/// What experiments see of the product: its clients' side, and the simulated world.
-const MEASURING: &[&str] = &["protocol", "core", "transport", "client", "sim", "command", "plot"];
+/// What experiments see of the product: its clients' side, the way of its object tier to a bucket,
+/// and the simulated world.
+const MEASURING: &[&str] =
+    &["protocol", "core", "transport", "datanode", "client", "sim", "command", "plot"];
 /// What runs tasks stores their checkpoints as a client, or in a bucket as the object tier does.
 const OF_TASKS: &[&str] =
     &["protocol", "core", "transport", "notices", "datanode", "client", "context", "command"];

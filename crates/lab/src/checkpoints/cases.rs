@@ -1,4 +1,5 @@
-//! What is measured of one policy: one case of dumps and restores, and one run of a task.
+//! What is measured of one policy: one case of dumps and restores, one run of a task, and one in
+//! which it is killed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -7,8 +8,10 @@ use std::time::{Duration, Instant};
 use sanderling_core::checkpoint::DumpTimes;
 use sanderling_protocol::Millis;
 
-use super::record::{Case, Experiment, Quantities};
-use super::stage::{CheckpointLine, Driver, LabRunner, LabTask, Stage};
+use super::real_store::RatedStore;
+use super::record::{Case, Experiment, Quantities, REAL, STORES};
+use super::stage::{CheckpointLine, Driver, LabRunner, LabTask, Stage, StageStore};
+use super::store::EmulatedStore;
 use super::writer::{STEP, WriterKind};
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::record::PolicyName;
@@ -17,8 +20,8 @@ use crate::record::PolicyName;
 /// first checkpoint may not begin before.
 const FILL_PER_SECOND: f64 = 120e6;
 
-/// How much longer than expected a task may take to be ready: a case that is too short for that
-/// is measured again with the next.
+/// How much longer than expected a task may take to be ready, or has to run until it is killed: a
+/// case that is too short for that is measured again with the next.
 const READY_FACTORS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 
 /// Bytes of a GiB.
@@ -40,6 +43,23 @@ pub(crate) struct Bench<'a> {
     pub(crate) driver: Driver,
     /// By which factor time and bytes of the authors' task are smaller.
     pub(crate) scale: f64,
+    /// The store of cases that are not emulated.
+    pub(crate) real: Option<RatedStore<'a>>,
+}
+
+/// Which cases a round has.
+#[derive(Debug, Clone)]
+pub(crate) struct CasePlan {
+    /// Sizes of the memory, the smallest first.
+    pub(crate) sizes: Vec<u64>,
+    /// Numbers of tasks that dump at once.
+    pub(crate) tasks: &'static [u32],
+    /// The writers of runs. That of the first is killed, too.
+    pub(crate) runs: &'static [WriterKind],
+    /// As that of [`Bench`].
+    pub(crate) scale: f64,
+    /// Whether there is a real store.
+    pub(crate) has_real_store: bool,
 }
 
 impl Bench<'_> {
@@ -48,36 +68,59 @@ impl Bench<'_> {
     /// # Errors
     /// A server or task fails, or a restored byte is another one.
     pub(crate) async fn measure(&self, case: Case) -> Result<Quantities, Failure> {
-        match case.experiment {
-            Experiment::Run => self.run(case).await,
-            Experiment::Dump | Experiment::Tasks => {
-                for factor in READY_FACTORS {
-                    match self.dumps(case, factor).await {
-                        Err(failure) if failure.kind == FailureKind::TooSlow => {}
-                        measured => return measured,
-                    }
-                }
-                let cause = "on this machine tasks are not ready before their first checkpoint";
-                Err(Failure::new(Exit::Failure, FailureKind::TooSlow, cause))
+        let mut too_slow = None;
+        for factor in READY_FACTORS {
+            let measured = match case.experiment {
+                Experiment::Run => return self.run(case).await,
+                Experiment::Recovery => self.recovery(case, factor).await,
+                Experiment::Dump | Experiment::Tasks => self.dumps(case, factor).await,
+            };
+            match measured {
+                Err(failure) if failure.kind == FailureKind::TooSlow => too_slow = Some(failure),
+                measured => return measured,
             }
         }
+        Err(too_slow.expect("there are factors"))
+    }
+
+    /// Makes the stage of a case, with tasks that have so many bytes in all.
+    pub(super) async fn stage(&self, case: Case, bytes: u64) -> Result<Stage, Failure> {
+        let store = match case.emulated_rate() {
+            Some(rate) => StageStore::Emulated(EmulatedStore::start(rate).await?),
+            None => StageStore::Real { url: self.real_store().store.next_place() },
+        };
+        Stage::start(self.directory, (case.policy, self.driver), store, bytes).await
+    }
+
+    fn real_store(&self) -> RatedStore<'_> {
+        self.real.expect("a plan has cases with a real store only if there is one")
+    }
+
+    /// Returns the rate of a case's store, in bytes per second.
+    fn rate(&self, case: Case) -> f64 {
+        case.emulated_rate().unwrap_or_else(|| self.real_store().bytes_per_second)
+    }
+
+    /// Returns the authors' task, smaller. It takes `factor` times as long as the scale makes it.
+    pub(super) fn authors_task(&self, case: Case, factor: f64) -> LabTask {
+        let interval = Duration::from_secs_f64(INTERVAL_SECONDS * factor / self.scale);
+        let steps = (RUN_SECONDS * factor / self.scale / STEP.as_secs_f64()) as u64;
+        LabTask { steps: Some(steps), ..LabTask::new(case.kind, case.bytes, interval) }
     }
 
     async fn dumps(&self, case: Case, ready_factor: f64) -> Result<Quantities, Failure> {
         let all_bytes = case.bytes * u64::from(case.tasks);
-        let all_seconds = all_bytes as f64 / case.rate();
+        let all_seconds = all_bytes as f64 / self.rate(case);
         let filled = ready_factor * (1.5 + all_bytes as f64 / FILL_PER_SECOND);
         // A second dump begins when the first one is in the store.
-        let has_second = case.experiment == Experiment::Dump && case.is_fastest();
+        let has_second = case.has_second_dump();
         let drained = match (case.policy, has_second) {
             (PolicyName::Sanderling, true) => 1.0 + 1.3 * all_seconds,
             _ => 0.0,
         };
         let interval = Duration::from_secs_f64(filled.max(drained));
-        let (kind, bytes) = (case.kind, case.bytes);
-        let task = LabTask { kind, bytes, interval, turn: interval, steps: None };
-        let policy = (case.policy, self.driver);
-        let mut stage = Stage::start(self.directory, policy, case.rate(), all_bytes).await?;
+        let task = LabTask::new(case.kind, case.bytes, interval);
+        let mut stage = self.stage(case, all_bytes).await?;
         let mut values = Quantities::new();
         let forecasts = case.kind == WriterKind::Append && case.policy == PolicyName::Sanderling;
         let rates = if forecasts { Some(predicted_rates(&stage)?) } else { None };
@@ -94,11 +137,14 @@ impl Bench<'_> {
         // The slowest of several was published then, or after that.
         let dump = Duration::from_secs_f64(values["dump_seconds"]);
         if first.published < ready + dump {
-            return Err(Failure::new(Exit::Failure, FailureKind::TooSlow, "a task was not ready"));
+            let cause = "on this machine tasks are not ready before their first checkpoint";
+            return Err(Failure::new(Exit::Failure, FailureKind::TooSlow, cause));
         }
-        let requests = (stage.requests() - requests) as f64;
-        values.insert("requests", requests);
-        values.insert("requests_per_8_mib", requests * REQUEST_BYTES / values["state_bytes"]);
+        if let (Some(before), Some(now)) = (requests, stage.requests()) {
+            let requests = (now - before) as f64;
+            values.insert("requests", requests);
+            values.insert("requests_per_8_mib", requests * REQUEST_BYTES / values["state_bytes"]);
+        }
         let first = first.line;
         if let Some((put, pack)) = rates {
             let predicted = predicted(&stage, first.state_bytes, put, pack)?;
@@ -134,12 +180,9 @@ impl Bench<'_> {
 
     /// Runs the authors' task, smaller, to its end.
     async fn run(&self, case: Case) -> Result<Quantities, Failure> {
-        let interval = Duration::from_secs_f64(INTERVAL_SECONDS / self.scale);
-        let steps = (RUN_SECONDS / self.scale / STEP.as_secs_f64()) as u64;
-        let (kind, bytes) = (case.kind, case.bytes);
-        let task = LabTask { kind, bytes, interval, turn: interval, steps: Some(steps) };
-        let policy = (case.policy, self.driver);
-        let mut stage = Stage::start(self.directory, policy, case.rate(), case.bytes).await?;
+        let task = self.authors_task(case, 1.0);
+        let steps = task.steps.unwrap_or_default();
+        let mut stage = self.stage(case, case.bytes).await?;
         let mut runner = stage.run("t0", task)?;
         let (elapsed, checkpoints) = runner.ended().await?;
         drop(runner);
@@ -155,6 +198,7 @@ impl Bench<'_> {
         is_newest(generation, newest)?;
         let sum = |of: fn(&CheckpointLine) -> f64| checkpoints.iter().map(of).sum::<f64>();
         let frozen = sum(|it| it.frozen_seconds);
+        values.insert("steps", steps as f64);
         values.insert("checkpoints", checkpoints.len() as f64);
         values.insert("elapsed_seconds", elapsed);
         values.insert("frozen_seconds", frozen);
@@ -268,7 +312,11 @@ struct PublishedDump {
     published: Instant,
 }
 
-fn is_newest(found: u64, newest: u64) -> Result<(), Failure> {
+/// Refuses a generation that is older than the newest that was published.
+///
+/// # Errors
+/// It is older.
+pub(super) fn is_newest(found: u64, newest: u64) -> Result<(), Failure> {
     if found >= newest {
         return Ok(());
     }
@@ -305,34 +353,73 @@ fn predict(stage: &Stage, flags: &[&str]) -> Result<serde_json::Value, Failure> 
     })
 }
 
-/// Returns every case of one round: dumps by store and size, by kind, by number of tasks, and runs.
-pub(crate) fn cases(
-    sizes: &[u64],
-    tasks: &[u32],
-    scale: f64,
-    stores: &[&'static str],
-) -> Vec<Case> {
-    let mut all = Vec::new();
-    let policies = [PolicyName::Sanderling, PolicyName::Baseline];
-    let mut add = |experiment, store, bytes, kind, tasks| {
-        for policy in policies {
-            all.push(Case { experiment, store, bytes, kind, tasks, policy });
+impl CasePlan {
+    /// Returns every case of one round. Those with a real store are the first: what it refuses
+    /// shows soon.
+    pub(crate) fn cases(&self) -> Vec<Case> {
+        let mut all = Vec::new();
+        if self.has_real_store {
+            self.add_cases(&[REAL], &mut all);
         }
-    };
-    for store in stores {
-        for bytes in sizes {
-            add(Experiment::Dump, *store, *bytes, WriterKind::Dense, 1);
+        self.add_cases(&STORES.map(|(name, _)| name), &mut all);
+        all
+    }
+
+    /// Adds the cases of stores: dumps by store and size, by kind, by number of tasks, runs, and
+    /// one that is killed.
+    fn add_cases(&self, stores: &[&'static str], all: &mut Vec<Case>) {
+        let policies = [PolicyName::Sanderling, PolicyName::Baseline];
+        let mut add = |experiment, store, bytes, kind, tasks| {
+            for policy in policies {
+                all.push(Case { experiment, store, bytes, kind, tasks, policy });
+            }
+        };
+        let sizes = &self.sizes;
+        for store in stores {
+            for bytes in sizes {
+                add(Experiment::Dump, *store, *bytes, WriterKind::Dense, 1);
+            }
+        }
+        let middle = sizes[sizes.len() / 2];
+        for kind in [WriterKind::Sparse, WriterKind::Append] {
+            add(Experiment::Dump, stores[0], middle, kind, 1);
+        }
+        for tasks in self.tasks {
+            add(Experiment::Tasks, stores[stores.len() / 2], sizes[0], WriterKind::Dense, *tasks);
+        }
+        let bytes = run_bytes(self.scale);
+        for kind in self.runs {
+            add(Experiment::Run, stores[0], bytes, *kind, 1);
+        }
+        for kind in self.runs.iter().take(1) {
+            add(Experiment::Recovery, stores[0], bytes, *kind, 1);
         }
     }
-    let middle = sizes[sizes.len() / 2];
-    for kind in [WriterKind::Sparse, WriterKind::Append] {
-        add(Experiment::Dump, stores[0], middle, kind, 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_store_has_all_cases_and_is_the_first() {
+        let plan = |has_real_store| CasePlan {
+            sizes: vec![1, 2],
+            tasks: &[1, 2],
+            runs: &[WriterKind::Dense, WriterKind::Sparse],
+            scale: 20.0,
+            has_real_store,
+        };
+        let emulated = plan(false).cases();
+        assert!(emulated.iter().all(|case| case.emulated_rate().is_some()), "{emulated:?}");
+        let all = plan(true).cases();
+        let (real, others) = all.split_at(all.len() - emulated.len());
+        assert_eq!(others, emulated);
+        assert!(real.iter().all(|case| case.store == REAL), "{real:?}");
+        // What is measured with any emulated store is measured with the real one.
+        let what = |case: &Case| (case.experiment, case.bytes, case.kind, case.tasks, case.policy);
+        for case in &emulated {
+            assert_eq!(real.iter().filter(|it| what(it) == what(case)).count(), 1, "{case:?}");
+        }
     }
-    for tasks in tasks {
-        add(Experiment::Tasks, stores[stores.len() / 2], sizes[0], WriterKind::Dense, *tasks);
-    }
-    for kind in [WriterKind::Dense, WriterKind::Sparse] {
-        add(Experiment::Run, stores[0], run_bytes(scale), kind, 1);
-    }
-    all
 }

@@ -5,10 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use super::real_store::{RatedStore, RealStoreSetup};
 use super::record::{
-    ComputedRow, Experiment, Goal, MeasuredRow, MeasuredSample, STORES, Spread, computed, goals,
-    rows,
+    ComputedRow, Experiment, Goal, MeasuredRow, MeasuredSample, REAL, STORES, Spread, computed,
+    goals, rows,
 };
+use super::refusals::TriedDump;
 use super::stage::{Driver, kind_name};
 use crate::figures::Figure;
 use crate::output::{Align, Table};
@@ -26,6 +28,8 @@ pub(crate) struct MeasuredCheckpoints {
     pub(crate) rows: Vec<MeasuredRow>,
     /// Computed from measured rates, not measured.
     pub(crate) computed: Vec<ComputedRow>,
+    /// What CRIU does not dump; empty where it cannot be used.
+    pub(crate) refused: Vec<TriedDump>,
     /// Each round.
     pub(crate) samples: Vec<MeasuredSample>,
 }
@@ -49,6 +53,8 @@ pub(crate) struct MeasuredSetup {
     pub(crate) scale: f64,
     /// Names and bytes per second of the emulated stores.
     pub(crate) stores: Vec<(&'static str, f64)>,
+    /// The real store, if there is one.
+    pub(crate) real_store: Option<RealStoreSetup>,
 }
 
 /// A table: its title, the experiment, and the columns by quantity.
@@ -69,7 +75,7 @@ pub(crate) enum QuantityUnit {
 }
 
 /// The tables of what was measured.
-pub(crate) const TABLES: [MeasuredTable; 5] = [
+pub(crate) const TABLES: [MeasuredTable; 6] = [
     MeasuredTable {
         title: "One dump: the task stands still (frozen), until the generation is published \
                 (ship), until the store has it (drain)",
@@ -99,8 +105,8 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
         ],
     },
     MeasuredTable {
-        title: "Seconds of a processor per GiB, and recovery: from the cluster, and from the store \
-                alone",
+        title: "Seconds of a processor per GiB of these dumps, and restores: from the cluster, and \
+                from the store alone",
         experiment: Experiment::Dump,
         columns: &[
             ("hash", "hash_cpu_per_gib", QuantityUnit::Seconds),
@@ -134,7 +140,32 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
             ("/ later dump", "notice_forecast_over_measured", QuantityUnit::Ratio),
         ],
     },
+    MeasuredTable {
+        title: "Recovery: that run, killed with its runner half an interval after the first dump. \
+                Work that was restored and lost; from the kill until the task goes on (restart), \
+                of which the restore; parts of the run",
+        experiment: Experiment::Recovery,
+        columns: &[
+            ("elapsed", "elapsed_seconds", QuantityUnit::Seconds),
+            ("/ run", "elapsed_over_run", QuantityUnit::Ratio),
+            ("restored", "restored_work_seconds", QuantityUnit::Seconds),
+            ("lost", "lost_seconds", QuantityUnit::Seconds),
+            ("lost steps", "lost_steps", QuantityUnit::Number),
+            ("restart", "restart_seconds", QuantityUnit::Seconds),
+            ("restore", "restore_seconds", QuantityUnit::Seconds),
+            ("restart part", "restart_share", QuantityUnit::Percent),
+            ("frozen", "frozen_share", QuantityUnit::Percent),
+            ("useful", "useful_share", QuantityUnit::Percent),
+        ],
+    },
 ];
+
+/// The title and the columns of what CRIU does not dump.
+pub(crate) const REFUSED: &str = "What CRIU does not dump, each tried once with a task that has it";
+pub(crate) const REFUSED_COLUMNS: [&str; 3] = ["the task has", "its dump", "why"];
+
+/// What is printed in place of that.
+pub(crate) const NOT_REFUSED: &str = "What CRIU does not dump is not tried: it cannot be used here";
 
 /// Columns that name a case.
 const CASE: [&str; 5] = ["store", "memory", "writer", "tasks", "policy"];
@@ -153,7 +184,11 @@ pub(crate) const COMPUTED: [&str; 8] = [
 
 impl MeasuredSetup {
     /// Describes this machine and build.
-    pub(crate) fn here(driver: Driver, rounds: u32, scale: f64) -> Self {
+    pub(crate) fn here(
+        driver: Driver,
+        (rounds, scale): (u32, f64),
+        real: Option<RatedStore<'_>>,
+    ) -> Self {
         let file = |path| std::fs::read_to_string(path).unwrap_or_default();
         let load = file("/proc/loadavg");
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -168,16 +203,21 @@ impl MeasuredSetup {
             rounds,
             scale,
             stores: STORES.into(),
+            real_store: real.map(|store| store.setup()),
         }
     }
 
     /// Returns a sentence about it.
     pub(crate) fn sentence(&self) -> String {
         let build = if self.is_release_build { "a release build" } else { "a DEBUG BUILD" };
+        let real = self.real_store.as_ref().map_or_else(String::new, |it| {
+            let rate = it.bytes_per_second / 1e6;
+            format!(" The {REAL} is {}, which took {rate:.0} MB/s from one writer.", it.url)
+        });
         format!(
             "{} rounds on {} processors (Linux {}, load {:.1} at the begin), {build}, driver {}. \
-             The stores are emulated: all that goes into one together has the rate that the \
-             authors' times imply, and nothing else of the service. Median (least to most).",
+             Emulated stores: all that goes into one together has the rate that the authors' \
+             times imply, and nothing else of the service.{real} Median (least to most).",
             self.rounds, self.processors, self.kernel, self.load_average, self.driver
         )
     }
@@ -185,9 +225,13 @@ impl MeasuredSetup {
 
 impl MeasuredCheckpoints {
     /// Returns the figure of what was measured.
-    pub(crate) fn of(setup: MeasuredSetup, samples: Vec<MeasuredSample>) -> Self {
+    pub(crate) fn of(
+        setup: MeasuredSetup,
+        samples: Vec<MeasuredSample>,
+        refused: Vec<TriedDump>,
+    ) -> Self {
         let rows = rows(&samples);
-        Self { setup, goals: goals(&rows), computed: computed(&rows), rows, samples }
+        Self { setup, goals: goals(&rows), computed: computed(&rows), rows, refused, samples }
     }
 }
 
@@ -284,6 +328,14 @@ impl Figure for MeasuredCheckpoints {
         writeln!(writer, "\nComputed from the measured rates, not measured:")?;
         table(&COMPUTED, 2, self.computed.iter().map(ComputedRow::cells).collect())
             .write(writer)?;
+        match self.refused.is_empty() {
+            true => writeln!(writer, "\n{NOT_REFUSED}.")?,
+            false => {
+                writeln!(writer, "\n{REFUSED}:")?;
+                let refused = self.refused.iter().map(TriedDump::cells).collect();
+                table(&REFUSED_COLUMNS, 3, refused).write(writer)?;
+            }
+        }
         writeln!(writer, "\nGoals:")?;
         let headings = ["what", "goal", "measured", "result"];
         table(&headings, 4, self.goals.iter().map(Goal::cells).collect()).write(writer)

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::real_store::RealStoreUrl;
 use crate::units::Size;
 
 /// The options of measurements.
@@ -23,6 +24,11 @@ pub(crate) struct MeasureArgs {
     /// are smaller [default: 20; with --quick 200]
     #[arg(long, value_name = "FACTOR", requires = "measure")]
     pub(crate) scale: Option<f64>,
+    /// Measure with a real S3 server, too: s3://BUCKET/PREFIX, with `AWS_ENDPOINT_URL`,
+    /// `AWS_REGION` and the keys in the environment. Nothing may be below the prefix; what the lab
+    /// writes there, it removes
+    #[arg(long, value_name = "URL", requires = "measure")]
+    pub(crate) store: Option<RealStoreUrl>,
     /// Only check that everything works
     #[arg(long, requires = "measure")]
     pub(crate) quick: bool,

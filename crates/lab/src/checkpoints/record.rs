@@ -13,6 +13,9 @@ use crate::record::PolicyName;
 pub(crate) const STORES: [(&str, f64); 3] =
     [("emulated EBS", 138.9e6), ("emulated EFS", 98.4e6), ("emulated S3", 35.9e6)];
 
+/// The store that is an S3 server outside of the lab.
+pub(crate) const REAL: &str = "real S3";
+
 /// The authors' largest state, whose times are computed.
 const LARGEST: u64 = 7_750_000_000;
 
@@ -42,13 +45,15 @@ pub(crate) enum Experiment {
     Tasks,
     /// A task that runs to its end with checkpoints.
     Run,
+    /// The same task, whose first runner is killed together with it in the middle of an interval.
+    Recovery,
 }
 
 /// One case: what is measured, and of which policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Case {
     pub(crate) experiment: Experiment,
-    /// The service whose rate the emulated store has.
+    /// The service whose rate the emulated store has, or the real one.
     pub(crate) store: &'static str,
     /// Bytes of each task's memory.
     pub(crate) bytes: u64,
@@ -109,15 +114,15 @@ pub(crate) struct Goal {
 }
 
 impl Case {
-    /// Returns the rate of its store, in bytes per second.
-    pub(crate) fn rate(&self) -> f64 {
-        let found = STORES.iter().find(|(name, _)| *name == self.store);
-        found.expect("the stores are known").1
+    /// Returns the rate of its store, in bytes per second; `None` of a real one.
+    pub(crate) fn emulated_rate(&self) -> Option<f64> {
+        STORES.iter().find(|(name, _)| *name == self.store).map(|(_, rate)| *rate)
     }
 
-    /// Returns whether its store is the fastest one.
-    pub(crate) fn is_fastest(&self) -> bool {
-        self.store == STORES[0].0
+    /// Returns whether its dump is followed by a second one: with the fastest emulated store, and
+    /// with a real one.
+    pub(crate) fn has_second_dump(&self) -> bool {
+        self.experiment == Experiment::Dump && [STORES[0].0, REAL].contains(&self.store)
     }
 
     /// Returns how people read it.
@@ -128,6 +133,7 @@ impl Case {
             Experiment::Dump => "dump".to_owned(),
             Experiment::Tasks => format!("{} tasks at once", self.tasks),
             Experiment::Run => "run".to_owned(),
+            Experiment::Recovery => "recovery".to_owned(),
         };
         format!("{what}, {kind}, {megabytes} MB, {store}, {policy}")
     }
@@ -137,6 +143,23 @@ impl MeasuredRow {
     /// Returns the median of a quantity that was measured.
     pub(crate) fn median(&self, name: &str) -> Option<f64> {
         self.values.get(name).map(|it| it.median)
+    }
+}
+
+/// Adds to what a recovery took how much that is over the same run without a kill. A recovery that
+/// had to be longer than the runs of its round has none.
+pub(crate) fn compare_with_run(
+    values: &mut Quantities,
+    (case, round): (Case, u32),
+    samples: &[MeasuredSample],
+) {
+    let run = Case { experiment: Experiment::Run, ..case };
+    let mut runs = samples.iter().filter(|it| it.case == run && it.round == round);
+    let same = runs.find(|it| it.values.get("steps") == values.get("steps"));
+    let elapsed = same.and_then(|it| it.values.get("elapsed_seconds")).copied();
+    let own = values.get("elapsed_seconds").copied();
+    if let (Experiment::Recovery, Some(run), Some(own)) = (case.experiment, elapsed, own) {
+        values.insert("elapsed_over_run", own / run.max(1e-9));
     }
 }
 
@@ -333,6 +356,44 @@ mod tests {
             dump(WriterKind::Dense, ours, 1000, &[(requests, 0.5)]),
         ];
         assert_eq!(reached(&missed), [false, false]);
+    }
+
+    #[test]
+    fn recovery_is_compared_with_the_run_of_its_round_that_is_as_long() {
+        let sample = |experiment, round, steps: f64, elapsed: f64| {
+            let mut sample = sample(PolicyName::Sanderling, round, 0.0);
+            sample.case.experiment = experiment;
+            sample.values.insert("steps", steps);
+            sample.values.insert("elapsed_seconds", elapsed);
+            sample
+        };
+        let runs = [
+            sample(Experiment::Run, 0, 150.0, 9.0),
+            sample(Experiment::Run, 1, 150.0, 4.0),
+            sample(Experiment::Dump, 1, 150.0, 1.0),
+        ];
+        let compared = |steps| {
+            let mut recovery = sample(Experiment::Recovery, 1, steps, 6.0);
+            compare_with_run(&mut recovery.values, (recovery.case, 1), &runs);
+            recovery.values.get("elapsed_over_run").copied()
+        };
+        assert_eq!(compared(150.0), Some(1.5));
+        assert_eq!(compared(300.0), None);
+    }
+
+    #[test]
+    fn rates_are_those_of_emulated_stores() {
+        let case = |store| {
+            let (experiment, kind) = (Experiment::Dump, WriterKind::Dense);
+            let policy = PolicyName::Sanderling;
+            Case { experiment, store, bytes: 1, kind, tasks: 1, policy }
+        };
+        for (store, rate) in STORES {
+            assert_eq!(case(store).emulated_rate(), Some(rate));
+        }
+        assert_eq!(case(REAL).emulated_rate(), None);
+        let second = [STORES[0].0, STORES[1].0, REAL].map(|store| case(store).has_second_dump());
+        assert_eq!(second, [true, false, true]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where tasks are measured: an emulated store, for ours a cluster in front of it, and the runners.
+//! Where tasks are measured: a store, for ours a cluster in front of it, and the runners.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,8 +11,10 @@ use sanderling_protocol::message::MakeDurable;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
+use super::obstacle::Obstacle;
+use super::processes::{are_killed, descendants};
 use super::store::{BUCKET, EmulatedStore};
-use super::writer::{ENDED, READY, VERIFIED, VERIFY, WriterKind};
+use super::writer::{COUNT, COUNTED, ENDED, READY, VERIFIED, VERIFY, WriterKind};
 use crate::child::ChildServer;
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::own_cluster;
@@ -29,7 +31,7 @@ const DATANODES: u64 = 2;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The longest that anything here may take: a state of some GB at the rate of the slowest store.
-const WITHIN: Duration = Duration::from_secs(900);
+pub(crate) const WITHIN: Duration = Duration::from_secs(900);
 
 /// Which program dumps the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +42,23 @@ pub(crate) enum Driver {
     Hook,
 }
 
+/// The store of a stage.
+pub(crate) enum StageStore {
+    /// An emulated one, which ends with the stage.
+    Emulated(EmulatedStore),
+    /// A place in a real one, which the environment of this process describes.
+    Real {
+        /// `s3://BUCKET/PREFIX`.
+        url: String,
+    },
+}
+
 /// The store, and what is in front of it.
 pub(crate) struct Stage {
     directory: PathBuf,
     policy: PolicyName,
     driver: Driver,
-    store: EmulatedStore,
+    store: StageStore,
     cluster: Option<LabCluster>,
 }
 
@@ -62,8 +75,14 @@ pub(crate) struct LabTask {
     pub(crate) kind: WriterKind,
     pub(crate) bytes: u64,
     pub(crate) interval: Duration,
+    /// In which time a dense writer changes all of its memory.
     pub(crate) turn: Duration,
+    /// After how many steps it ends.
     pub(crate) steps: Option<u64>,
+    /// Whether it verifies its memory after the last step.
+    pub(crate) verifies_end: bool,
+    /// What it has that cannot be dumped.
+    pub(crate) obstacle: Option<Obstacle>,
 }
 
 /// A runner. Dropping it kills it.
@@ -96,8 +115,26 @@ pub(crate) struct CheckpointLine {
     pub(crate) encrypt_cpu_seconds: f64,
 }
 
+impl StageStore {
+    /// Returns the place of the tasks, as the product names it.
+    fn url(&self) -> String {
+        match self {
+            Self::Emulated(_) => format!("s3://{BUCKET}/{TASKS}"),
+            Self::Real { url } => url.clone(),
+        }
+    }
+}
+
+impl LabTask {
+    /// Returns a task that changes its memory once in each interval, and does not end.
+    pub(crate) const fn new(kind: WriterKind, bytes: u64, interval: Duration) -> Self {
+        let (turn, steps, verifies_end, obstacle) = (interval, None, false, None);
+        Self { kind, bytes, interval, turn, steps, verifies_end, obstacle }
+    }
+}
+
 impl Stage {
-    /// Starts a store of a rate, and for ours a cluster that holds several generations of so many
+    /// Makes a stage with a store, and for ours a cluster that holds several generations of so many
     /// bytes. It must be polled on a thread that outlives it: the servers die with that.
     ///
     /// # Errors
@@ -105,13 +142,12 @@ impl Stage {
     pub(crate) async fn start(
         directory: &Path,
         (policy, driver): (PolicyName, Driver),
-        bytes_per_second: f64,
+        store: StageStore,
         bytes: u64,
     ) -> Result<Self, Failure> {
         // Nothing of an earlier stage is left in there.
         let _ = std::fs::remove_dir_all(directory);
         made(directory)?;
-        let store = EmulatedStore::start(bytes_per_second).await?;
         let directory = directory.to_owned();
         let mut stage = Self { directory, policy, driver, store, cluster: None };
         if policy == PolicyName::Sanderling {
@@ -138,7 +174,7 @@ impl Stage {
             command.args(["--listen", "127.0.0.1:0", "--name", &name, "--host", &name]);
             // Each stands for a machine of its own: no client reads its memory.
             command.args(["--dram", &dram.to_string(), "--local-socket", "none"]);
-            command.args(["--durable", &format!("store=s3://{BUCKET}/{TASKS}")]);
+            command.args(["--durable", &format!("store={}", self.store.url())]);
             servers.push(ChildServer::spawn(command, &directory, &name)?);
         }
         for server in &mut servers[1..] {
@@ -162,9 +198,16 @@ impl Stage {
     /// Returns a command of this program that reaches the store.
     fn program(&self) -> Result<Command, Failure> {
         let mut command = program()?;
-        command.env("AWS_ENDPOINT_URL", &self.store.endpoint).env("AWS_REGION", "us-east-1");
-        command.env("AWS_ACCESS_KEY_ID", "lab").env("AWS_SECRET_ACCESS_KEY", "lab");
-        command.env("AWS_ALLOW_HTTP", "true");
+        if let StageStore::Emulated(store) = &self.store {
+            // Those of the user are for a real store.
+            let names = std::env::vars_os().map(|(name, _)| name);
+            for name in names.filter(|name| name.to_string_lossy().starts_with("AWS_")) {
+                command.env_remove(name);
+            }
+            command.env("AWS_ENDPOINT_URL", &store.endpoint).env("AWS_REGION", "us-east-1");
+            command.env("AWS_ACCESS_KEY_ID", "lab").env("AWS_SECRET_ACCESS_KEY", "lab");
+            command.env("AWS_ALLOW_HTTP", "true");
+        }
         // What a killed runner leaves there goes with the stage.
         command.env("TMPDIR", &self.directory);
         isolated(&mut command, &self.directory);
@@ -180,10 +223,32 @@ impl Stage {
                 command.arg(format!("/{TASKS}"));
             }
             None => {
-                command.args(["task", verb, "--backend", &format!("s3://{BUCKET}/{TASKS}")]);
+                command.args(["task", verb, "--backend", &self.store.url()]);
             }
         }
         Ok(command)
+    }
+
+    /// Makes the control directory of a task.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn control(&self, name: &str) -> Result<PathBuf, Failure> {
+        let control = self.directory.join(name);
+        made(&control)?;
+        Ok(control)
+    }
+
+    /// Lets a task write down how many steps it has done, as soon as it does the next one.
+    ///
+    /// # Errors
+    /// The order cannot be written.
+    pub(crate) fn request_steps(&self, name: &str) -> Result<(), Failure> {
+        let control = self.control(name)?;
+        // It may have answered an earlier order twice.
+        let _ = std::fs::remove_file(control.join(COUNTED));
+        let order = control.join(COUNT);
+        std::fs::write(&order, "").map_err(|error| Failure::file(&order, error))
     }
 
     /// Starts a runner with a task, or one that goes on from its newest checkpoint.
@@ -191,8 +256,7 @@ impl Stage {
     /// # Errors
     /// It cannot be started.
     pub(crate) fn run(&self, name: &str, task: LabTask) -> Result<LabRunner, Failure> {
-        let control = self.directory.join(name);
-        made(&control)?;
+        let control = self.control(name)?;
         let mut command = self.task("run")?;
         command.args(["--name", name, "--policy", &self.policy.to_string(), "--keep", "3"]);
         command.args(["--driver", if self.driver == Driver::Criu { "criu" } else { "hook" }]);
@@ -206,9 +270,16 @@ impl Stage {
         if let Some(steps) = task.steps {
             command.args(["--steps", &steps.to_string()]);
         }
+        if task.verifies_end {
+            command.arg("--verify-end");
+        }
+        if let Some(obstacle) = task.obstacle {
+            command.args(["--obstacle", obstacle.name()]);
+        }
         if self.driver == Driver::Hook {
             command.arg("--hook");
         }
+        let mut command = ending_with_lab(&command)?;
         let log = control.join("runner.log");
         let file = std::fs::File::create(&log).map_err(|error| Failure::file(&log, error))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
@@ -230,9 +301,13 @@ impl Stage {
         }
     }
 
-    /// Returns how many requests the store got so far that write or list.
-    pub(crate) fn requests(&self) -> u64 {
-        self.store.requests()
+    /// Returns how many requests the store got so far that write or list; `None` of a real one,
+    /// which does not count them for the lab.
+    pub(crate) fn requests(&self) -> Option<u64> {
+        match &self.store {
+            StageStore::Emulated(store) => Some(store.requests()),
+            StageStore::Real { .. } => None,
+        }
     }
 
     /// Ends the cluster: from now on there is the store alone.
@@ -255,12 +330,7 @@ impl Stage {
         std::fs::write(&order, "").map_err(|error| Failure::file(&order, error))?;
         let interval = Duration::from_secs(86_400);
         let mut runner = self.run(name, LabTask { interval, ..task })?;
-        let restored = runner
-            .line(|line| match line {
-                RecordLine::Restore { generation, seconds } => Some((*generation, *seconds)),
-                RecordLine::Checkpoint(_) => None,
-            })
-            .await?;
+        let restored = runner.restore().await?;
         let verified = runner
             .until("verifies its memory", |runner| runner.text(VERIFIED).filter(|it| it.len() > 3))
             .await?;
@@ -296,7 +366,86 @@ impl LabRunner {
         .await
     }
 
-    /// Waits until the task has ended; returns how long it ran, and its checkpoints.
+    /// Waits for the restore of a runner that goes on; returns the generation, and the seconds
+    /// until the task ran.
+    ///
+    /// # Errors
+    /// The runner has ended.
+    pub(crate) async fn restore(&mut self) -> Result<(u64, f64), Failure> {
+        self.line(|line| match line {
+            RecordLine::Restore { generation, seconds } => Some((*generation, *seconds)),
+            RecordLine::Checkpoint(_) => None,
+        })
+        .await
+    }
+
+    /// Waits until the task has written down how many steps it has done, which was requested.
+    ///
+    /// # Errors
+    /// The runner has ended, or the task does no step.
+    pub(crate) async fn steps(&mut self, within: Duration) -> Result<u64, Failure> {
+        let counted = |runner: &Self| {
+            let text = runner.text(COUNTED)?;
+            text.strip_suffix('\n')?.parse::<u64>().ok()
+        };
+        let steps = self.until_within("counts its steps", within, counted).await?;
+        for file in [COUNT, COUNTED] {
+            // The next order is another one.
+            let _ = std::fs::remove_file(self.control.join(file));
+        }
+        Ok(steps)
+    }
+
+    /// Ends the runner and everything that it has started with SIGKILL, as the end of a machine
+    /// does, and waits until all of it has ended.
+    ///
+    /// # Errors
+    /// A process does not end.
+    pub(crate) async fn kill_whole(&mut self) -> Result<(), Failure> {
+        // The id of one that has ended may be that of another process by now.
+        if self.child.try_wait().ok().flatten().is_some() {
+            return Ok(());
+        }
+        let started = descendants(self.child.id());
+        // The runner is the first: it does not take note of the end of its task.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        match are_killed(&started).await {
+            true => Ok(()),
+            false => Err(late("the end of a task that was killed")),
+        }
+    }
+
+    /// Returns whether the task has done its last step.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.text(ENDED).is_some()
+    }
+
+    /// Returns after how many steps the task has verified its memory, if every byte was that of
+    /// the step.
+    pub(crate) fn verified_steps(&self) -> Option<u64> {
+        let verified = self.text(VERIFIED)?;
+        let (_, steps) = verified.strip_prefix("good ")?.split_once(' ')?;
+        steps.parse().ok()
+    }
+
+    /// Returns the checkpoints so far, of earlier runners of the task, too.
+    pub(crate) fn checkpoints(&self) -> Vec<CheckpointLine> {
+        let is_checkpoint = |line| match line {
+            RecordLine::Checkpoint(it) => Some(it),
+            RecordLine::Restore { .. } => None,
+        };
+        self.lines().into_iter().filter_map(is_checkpoint).collect()
+    }
+
+    /// Returns what the runner has printed so far, in whole lines.
+    pub(crate) fn printed(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        log.rsplit_once('\n').map(|(whole, _)| whole.to_owned()).unwrap_or_default()
+    }
+
+    /// Waits until the task has ended; returns how long it ran, from the start of its first runner
+    /// on, and its checkpoints.
     ///
     /// # Errors
     /// The runner failed.
@@ -317,11 +466,7 @@ impl LabRunner {
             modified.map_err(|error| Failure::file(&path, error))
         };
         let ran = at(ENDED)?.duration_since(at(READY)?).unwrap_or_default();
-        let is_checkpoint = |line| match line {
-            RecordLine::Checkpoint(it) => Some(it),
-            RecordLine::Restore { .. } => None,
-        };
-        Ok((ran.as_secs_f64(), self.lines().into_iter().filter_map(is_checkpoint).collect()))
+        Ok((ran.as_secs_f64(), self.checkpoints()))
     }
 
     async fn line<T>(&mut self, choose: impl Fn(&RecordLine) -> Option<T>) -> Result<T, Failure> {
@@ -333,7 +478,20 @@ impl LabRunner {
         what: &str,
         look: impl Fn(&Self) -> Option<T>,
     ) -> Result<T, Failure> {
-        let limit = Instant::now() + WITHIN;
+        self.until_within(what, WITHIN, look).await
+    }
+
+    /// Waits until a look at the runner finds something.
+    ///
+    /// # Errors
+    /// The runner has ended, or the time has passed.
+    pub(crate) async fn until_within<T>(
+        &mut self,
+        what: &str,
+        within: Duration,
+        look: impl Fn(&Self) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let limit = Instant::now() + within;
         loop {
             if let Some(found) = look(self) {
                 return Ok(found);
@@ -353,7 +511,8 @@ impl LabRunner {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    fn text(&self, name: &str) -> Option<String> {
+    /// Returns a file of the control directory, if it is there.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
         std::fs::read_to_string(self.control.join(name)).ok()
     }
 
@@ -397,6 +556,21 @@ pub(crate) fn usable_driver(directory: &Path) -> Result<Driver, Failure> {
     let ran = command.stdin(Stdio::null()).output();
     let ran = ran.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;
     Ok(if ran.status.success() { Driver::Criu } else { Driver::Hook })
+}
+
+/// Returns a command that is killed when the lab ends, whatever becomes of that: its task ends with
+/// it.
+fn ending_with_lab(command: &Command) -> Result<Command, Failure> {
+    let mut ending = program()?;
+    ending.args(["task", "child", "--parent", &std::process::id().to_string(), "--"]);
+    ending.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => ending.env(name, value),
+            None => ending.env_remove(name),
+        };
+    }
+    Ok(ending)
 }
 
 /// Keeps the user's contexts and tokens away from servers that have none.

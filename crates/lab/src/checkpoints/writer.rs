@@ -1,8 +1,10 @@
 //! The task whose checkpoints are measured: a process that changes its memory in a known way, and
 //! can verify every byte of it.
 //!
-//! The content of a chunk follows from its number and its version, and the versions are in the
-//! memory too. So a restored process finds each byte that is not of the moment of its checkpoint.
+//! The content of a chunk follows from its number and its version, and the version from the number
+//! of steps that the task has done. So a restored process finds each byte that is not of the moment
+//! of its checkpoint, and one that has reached its end each byte that it would not have there if it
+//! had never ended.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
+use super::obstacle::{HeldObstacle, Obstacle};
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::session;
 use crate::units::Span;
@@ -25,11 +28,15 @@ pub(crate) const STEP: Duration = Duration::from_millis(20);
 /// One of so many chunks changes in a sparse writer, and is appended in a second.
 const SPARSE: usize = 100;
 
-/// Files in the control directory.
+/// Files in the control directory. The task answers an order once: while the answer is not there.
 pub(crate) const READY: &str = "ready";
 pub(crate) const VERIFY: &str = "verify";
 pub(crate) const VERIFIED: &str = "verified";
+pub(crate) const COUNT: &str = "count";
+pub(crate) const COUNTED: &str = "counted";
 pub(crate) const ENDED: &str = "ended";
+/// Why the task does not have what cannot be dumped.
+pub(crate) const UNTRIED: &str = "untried";
 
 /// How a task changes its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -64,6 +71,12 @@ pub struct CheckpointTask {
     /// Write the state at SIGUSR1, for the hook
     #[arg(long)]
     pub(crate) hook: bool,
+    /// Verify the memory after the last step
+    #[arg(long)]
+    pub(crate) verify_end: bool,
+    /// Have what cannot be dumped
+    #[arg(long, value_enum)]
+    pub(crate) obstacle: Option<Obstacle>,
 }
 
 /// The memory.
@@ -73,6 +86,8 @@ struct CheckedMemory {
     versions: Vec<u32>,
     /// Chunks that there will be.
     chunks: usize,
+    /// Steps in which a dense writer changes all of it, and a sparse one its part.
+    turn_steps: f64,
     next: usize,
     step: u64,
 }
@@ -85,28 +100,33 @@ pub(crate) fn run(args: &CheckpointTask) -> Result<(), Failure> {
     if args.hook {
         return session::block_on(with_hook(args));
     }
+    let _held = held(args)?;
     // One thread alone: CRIU dumps as little as there is beside the memory.
-    let mut writer = CheckedMemory::new(args.kind, args.bytes);
+    let mut writer = CheckedMemory::new(args.kind, args.bytes, args.turn.0);
     begun(args)?;
     let mut at = std::time::Instant::now();
     while writer.goes_on(args)? {
         at = (at + STEP).max(std::time::Instant::now() - STEP);
         std::thread::sleep(at.saturating_duration_since(std::time::Instant::now()));
     }
-    ended(args)
+    writer.ended(args)
 }
 
 async fn with_hook(args: &CheckpointTask) -> Result<(), Failure> {
     let state = std::env::var_os("SANDERLING_TASK_STATE").map(PathBuf::from);
     let state = state.ok_or_else(|| Failure::usage("a runner starts this task"))?;
-    let mut writer = match std::env::var_os("SANDERLING_TASK_RESTORED") {
-        Some(_) => CheckedMemory::read(args, &state)?,
-        None => CheckedMemory::new(args.kind, args.bytes),
+    let is_restored = std::env::var_os("SANDERLING_TASK_RESTORED").is_some();
+    let mut writer = match is_restored {
+        true => CheckedMemory::read(args, &state)?,
+        false => CheckedMemory::new(args.kind, args.bytes, args.turn.0),
     };
     let failed =
         |error: std::io::Error| Failure::caused(Exit::Failure, FailureKind::Process, error);
     let mut signals = signal(SignalKind::user_defined1()).map_err(failed)?;
-    begun(args)?;
+    // As with CRIU, a task that goes on has begun before.
+    if !is_restored {
+        begun(args)?;
+    }
     let mut at = Instant::now();
     while writer.goes_on(args)? {
         at = (at + STEP).max(Instant::now() - STEP);
@@ -115,25 +135,54 @@ async fn with_hook(args: &CheckpointTask) -> Result<(), Failure> {
             () = sleep_until(at) => {}
         }
     }
-    ended(args)
+    writer.ended(args)
+}
+
+/// Makes what cannot be dumped, and reports why it cannot be had if that is so.
+fn held(args: &CheckpointTask) -> Result<Option<HeldObstacle>, Failure> {
+    let Some(obstacle) = args.obstacle else { return Ok(None) };
+    let made = obstacle.make(&args.control);
+    if let Err(error) = &made {
+        put(&args.control.join(UNTRIED), error.to_string().as_bytes())?;
+    }
+    made.map(Some).map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))
 }
 
 fn begun(args: &CheckpointTask) -> Result<(), Failure> {
     put(&args.control.join(READY), b"")
 }
 
-fn ended(args: &CheckpointTask) -> Result<(), Failure> {
-    put(&args.control.join(ENDED), b"")
+/// Returns in how many steps a turn is done.
+fn turn_steps(turn: Duration) -> f64 {
+    (turn.as_secs_f64() / STEP.as_secs_f64()).max(1.0)
 }
 
 impl CheckedMemory {
-    fn new(kind: WriterKind, bytes: usize) -> Self {
+    fn new(kind: WriterKind, bytes: usize, turn: Duration) -> Self {
         let chunks = (bytes / CHUNK).max(1);
-        let begin = if kind == WriterKind::Append { chunks.div_ceil(2) } else { chunks };
-        let memory = Vec::with_capacity(chunks * CHUNK);
-        let mut writer = Self { kind, memory, versions: Vec::new(), chunks, next: 0, step: 0 };
-        (0..begin).for_each(|_| writer.append());
+        let (memory, versions) = (Vec::with_capacity(chunks * CHUNK), Vec::new());
+        let turn_steps = turn_steps(turn);
+        let mut writer = Self { kind, memory, versions, chunks, turn_steps, next: 0, step: 0 };
+        (0..writer.first_chunks()).for_each(|_| writer.append());
         writer
+    }
+
+    /// Returns how many chunks there are before the first step.
+    fn first_chunks(&self) -> usize {
+        if self.kind == WriterKind::Append { self.chunks.div_ceil(2) } else { self.chunks }
+    }
+
+    /// Returns how many chunks are changed in a turn, or appended.
+    fn turn_chunks(&self) -> usize {
+        match self.kind {
+            WriterKind::Dense => self.chunks,
+            WriterKind::Sparse | WriterKind::Append => self.chunks.div_ceil(SPARSE),
+        }
+    }
+
+    /// Returns how many changes belong to all steps up to one: a part of a chunk is carried over.
+    fn changes_until(&self, step: u64) -> usize {
+        (step as f64 * self.turn_chunks() as f64 / self.turn_steps) as usize
     }
 
     fn append(&mut self) {
@@ -151,25 +200,11 @@ impl CheckedMemory {
 
     /// Does one step; returns whether there is another one.
     fn goes_on(&mut self, args: &CheckpointTask) -> Result<bool, Failure> {
-        let verified = args.control.join(VERIFIED);
-        if args.control.join(VERIFY).exists() && !verified.exists() {
-            let text = match self.bad() {
-                None => format!("good {} {}", self.memory.len(), self.step),
-                Some(chunk) => format!("bad chunk {chunk}"),
-            };
-            put(&verified, text.as_bytes())?;
-        }
+        self.answer(args)?;
         self.step += 1;
-        let turns = (args.turn.0.as_secs_f64() / STEP.as_secs_f64()).max(1.0);
-        let all = match self.kind {
-            WriterKind::Dense => self.chunks,
-            WriterKind::Sparse | WriterKind::Append => self.chunks.div_ceil(SPARSE),
-        };
-        // As many in all steps so far as belong to them: a part of a chunk is carried over.
-        let until = |step: u64| (step as f64 * all as f64 / turns) as usize;
-        for _ in until(self.step - 1)..until(self.step) {
+        for _ in self.changes_until(self.step - 1)..self.changes_until(self.step) {
             if self.kind != WriterKind::Append {
-                let at = self.next % all;
+                let at = self.next % self.turn_chunks();
                 self.next += 1;
                 self.versions[at] += 1;
                 self.fill(at);
@@ -180,13 +215,64 @@ impl CheckedMemory {
         Ok(args.steps.is_none_or(|steps| self.step < steps))
     }
 
-    /// Returns the first chunk that has another content than that of its version.
+    /// Answers the orders that are there.
+    fn answer(&self, args: &CheckpointTask) -> Result<(), Failure> {
+        let (count, counted) = (args.control.join(COUNT), args.control.join(COUNTED));
+        if count.exists() && !counted.exists() {
+            put(&counted, format!("{}\n", self.step).as_bytes())?;
+        }
+        let verified = args.control.join(VERIFIED);
+        if args.control.join(VERIFY).exists() && !verified.exists() {
+            put(&verified, self.verified().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Reports that the last step is done, and what the memory is like then.
+    fn ended(&self, args: &CheckpointTask) -> Result<(), Failure> {
+        put(&args.control.join(ENDED), b"")?;
+        match args.verify_end {
+            true => put(&args.control.join(VERIFIED), self.verified().as_bytes()),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns what was found in the memory.
+    fn verified(&self) -> String {
+        match self.bad() {
+            None => format!("good {} {}", self.memory.len(), self.step),
+            Some(chunk) => format!("bad chunk {chunk}"),
+        }
+    }
+
+    /// Returns the first chunk that has another content than that of its version, or another
+    /// version than that of the step, or that should not be there or is not.
     fn bad(&self) -> Option<usize> {
+        let chunks = match self.kind {
+            WriterKind::Append => {
+                (self.first_chunks() + self.changes_until(self.step)).min(self.chunks)
+            }
+            WriterKind::Dense | WriterKind::Sparse => self.chunks,
+        };
         let mut expected = vec![0; CHUNK];
-        self.versions.iter().enumerate().position(|(at, version)| {
+        let bad = self.versions.iter().enumerate().position(|(at, version)| {
             fill(self.kind, at, *version, &mut expected);
-            self.memory[at * CHUNK..][..CHUNK] != expected[..]
-        })
+            *version as usize != self.version_of(at)
+                || self.memory[at * CHUNK..][..CHUNK] != expected[..]
+        });
+        bad.or_else(|| (self.versions.len() != chunks).then(|| self.versions.len().min(chunks)))
+    }
+
+    /// Returns which version a chunk has after this step.
+    fn version_of(&self, at: usize) -> usize {
+        let (all, changes) = (self.turn_chunks(), self.changes_until(self.step));
+        match self.kind {
+            WriterKind::Append => 0,
+            WriterKind::Dense | WriterKind::Sparse if at >= all => 0,
+            WriterKind::Dense | WriterKind::Sparse => {
+                changes / all + usize::from(at < changes % all)
+            }
+        }
     }
 
     fn write(&self, state: &Path) -> Result<(), Failure> {
@@ -216,7 +302,8 @@ impl CheckedMemory {
             return Err(Failure::new(Exit::Failure, FailureKind::TaskState, "the memory is cut"));
         }
         let chunks = (args.bytes / CHUNK).max(1);
-        Ok(Self { kind: args.kind, memory, versions, chunks, next: next as usize, step })
+        let (kind, turn_steps, next) = (args.kind, turn_steps(args.turn.0), next as usize);
+        Ok(Self { kind, memory, versions, chunks, turn_steps, next, step })
     }
 }
 
@@ -248,16 +335,70 @@ fn put(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
+    /// A turn of two steps.
+    const TURN: Duration = Duration::from_millis(40);
+
+    const KINDS: [WriterKind; 3] = [WriterKind::Dense, WriterKind::Sparse, WriterKind::Append];
+
+    /// Returns the arguments of a task that has so many steps.
+    fn arguments(kind: WriterKind, control: &Path, steps: u64) -> CheckpointTask {
+        CheckpointTask {
+            kind,
+            bytes: 5 * CHUNK,
+            turn: Span(TURN),
+            control: control.to_owned(),
+            steps: Some(steps),
+            hook: false,
+            verify_end: true,
+            obstacle: None,
+        }
+    }
+
     #[test]
     fn changed_byte_is_found() {
-        for kind in [WriterKind::Dense, WriterKind::Sparse, WriterKind::Append] {
-            let mut writer = CheckedMemory::new(kind, 5 * CHUNK);
+        for kind in KINDS {
+            let mut writer = CheckedMemory::new(kind, 5 * CHUNK, TURN);
             assert_eq!(writer.bad(), None);
             writer.memory[2 * CHUNK + 9] ^= 1;
             assert_eq!(writer.bad(), Some(2), "{kind:?}");
             writer.fill(2);
             writer.versions[1] += 1;
             assert_eq!(writer.bad(), Some(1), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_that_of_the_step_and_of_no_other() {
+        let control = tempfile::tempdir().expect("a directory");
+        for kind in KINDS {
+            let args = arguments(kind, control.path(), 7);
+            let mut writer = CheckedMemory::new(kind, args.bytes, TURN);
+            while writer.goes_on(&args).expect("it can be written") {
+                assert_eq!(writer.bad(), None, "{kind:?} after {}", writer.step);
+            }
+            assert_eq!((writer.step, writer.bad()), (7, None), "{kind:?}");
+            writer.ended(&args).expect("it can be written");
+            let verified = std::fs::read_to_string(control.path().join(VERIFIED));
+            let expected = format!("good {} 7", writer.memory.len());
+            assert_eq!(verified.expect("it is there"), expected, "{kind:?}");
+            // As if the work of two turns was lost.
+            writer.step += 4;
+            assert!(kind == WriterKind::Append || writer.bad().is_some(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn order_is_answered_once_with_the_steps_so_far() {
+        let control = tempfile::tempdir().expect("a directory");
+        let args = arguments(WriterKind::Dense, control.path(), 9);
+        let mut writer = CheckedMemory::new(args.kind, args.bytes, TURN);
+        assert!(writer.goes_on(&args).expect("it can be written"));
+        let counted = control.path().join(COUNTED);
+        assert!(!counted.exists());
+        std::fs::write(control.path().join(COUNT), "").expect("written");
+        for _ in 0..2 {
+            assert!(writer.goes_on(&args).expect("it can be written"));
+            assert_eq!(std::fs::read_to_string(&counted).expect("it is there"), "1\n");
         }
     }
 }

@@ -61,6 +61,10 @@ const HINDSIGHT_ENDED: f64 = 0.99;
 
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
+/// What measures instead, and how.
+pub(crate) const MEASURES: &str = "Dumps and restores of real tasks are measured by";
+pub(crate) const MEASURE: &str = "sanderling lab checkpoint --measure";
+
 /// `sanderling lab checkpoint`.
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
@@ -361,7 +365,8 @@ impl Figure for CheckpointFigure {
             ("cost", Align::Right),
         ]);
         self.long_runs.iter().for_each(|run| table.row(run.cells()));
-        table.write(writer)
+        table.write(writer)?;
+        writeln!(writer, "\nAll of this is computed. {MEASURES}: {MEASURE}")
     }
 
     fn csv(&self) -> Csv {
@@ -555,6 +560,14 @@ mod tests {
                 assert!(hibernating.dollars > 160.0 * 0.188_320, "{rows:?}");
             }
         }
+    }
+
+    #[test]
+    fn text_ends_with_the_command_that_measures() {
+        let mut text = Vec::new();
+        computed(1).write(&mut text).expect("a vector takes everything");
+        let text = String::from_utf8(text).expect("it is text");
+        assert!(text.ends_with(" measured by: sanderling lab checkpoint --measure\n"), "{text}");
     }
 
     #[test]

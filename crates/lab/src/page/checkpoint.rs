@@ -3,7 +3,9 @@
 use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{Section, paragraph, rerun, table};
 use crate::figures::bags::BagRow;
-use crate::figures::checkpoint::{CheckpointFigure, LongRun, NoticeRow, PolicyRow};
+use crate::figures::checkpoint::{
+    CheckpointFigure, LongRun, MEASURE, MEASURES, NoticeRow, PolicyRow,
+};
 
 /// Space for the names of the policies.
 const NAMES: f64 = 300.0;
@@ -53,6 +55,7 @@ pub(crate) fn section(figure: &CheckpointFigure) -> Section {
         &["service", "#interval", "#checkpoints", "#time", "#cost"],
         figure.long_runs.iter().map(LongRun::cells),
     );
+    body += &paragraph(&format!("All of this is computed. {MEASURES}: {MEASURE}"));
     Section { title: "How often to dump".to_owned(), body }
 }
 

@@ -2,8 +2,11 @@
 
 use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{Section, colour_of, paragraph, rerun, table};
-use crate::checkpoints::figure::{COMPUTED, MeasuredCheckpoints, TABLES};
+use crate::checkpoints::figure::{
+    COMPUTED, MeasuredCheckpoints, NOT_REFUSED, REFUSED, REFUSED_COLUMNS, TABLES,
+};
 use crate::checkpoints::record::{ComputedRow, Experiment, Goal, MeasuredRow};
+use crate::checkpoints::refusals::TriedDump;
 use crate::checkpoints::stage::kind_name;
 use crate::record::PolicyName;
 
@@ -20,7 +23,7 @@ pub(crate) fn section(figure: &MeasuredCheckpoints) -> Section {
         &table(&["goal of", "goal", "measured", "result"], figure.goals.iter().map(Goal::cells));
     body += "<h3>How long a task stands still</h3>\n";
     body += &paragraph(
-        "The freeze of the first dump of each task, by size and emulated store. The baseline \
+        "The freeze of the first dump of each task, by size and store. The baseline \
          writes the whole state straight into the store; ours writes what is new into the cluster, \
          which copies it to the store while the task goes on.",
     );
@@ -39,8 +42,18 @@ pub(crate) fn section(figure: &MeasuredCheckpoints) -> Section {
     }
     body += "<h3>Computed from the measured rates, not measured</h3>\n";
     body += &table(&COMPUTED, figure.computed.iter().map(ComputedRow::cells));
-    body += &rerun("sanderling lab checkpoint --measure --out D");
-    Section { title: "Measured checkpoints with emulated stores".to_owned(), body }
+    if figure.refused.is_empty() {
+        body += &paragraph(&format!("{NOT_REFUSED}."));
+    } else {
+        body += &format!("<h3>{REFUSED}</h3>\n");
+        body += &table(&REFUSED_COLUMNS, figure.refused.iter().map(TriedDump::cells));
+    }
+    let (title, rerun_of) = match &figure.setup.real_store {
+        None => ("Measured checkpoints with emulated stores", ""),
+        Some(_) => ("Measured checkpoints with emulated stores and a real one", " --store URL"),
+    };
+    body += &rerun(&format!("sanderling lab checkpoint --measure{rerun_of} --out D"));
+    Section { title: title.to_owned(), body }
 }
 
 fn bars(rows: &[MeasuredRow]) -> String {
@@ -63,5 +76,5 @@ fn bars(rows: &[MeasuredRow]) -> String {
         plot.bar((0.0, *seconds), y, colour_of(row.case.policy), &text);
         plot.label((*seconds, at as f64 + 0.5), (8.0, 4.0), "start", &text);
     }
-    plot.figure("time for which a task stands still, by emulated store, size and policy")
+    plot.figure("time for which a task stands still, by store, size and policy")
 }
