@@ -207,8 +207,13 @@ impl Writer {
     /// copied is acknowledged: the writer holds nothing of `bytes` when this returns. For memory
     /// that its owner changes afterwards.
     ///
+    /// A connection may hold parts of it for up to 30 s more: if its node did not answer an attempt
+    /// at a write in time, the bytes were written again, and those of that attempt may still be on
+    /// their way. If they are changed meanwhile, the node refuses them by their checksum.
+    ///
     /// # Errors
-    /// As [`Writer::write`]. The writer may hold parts of `bytes` then, until it is dropped.
+    /// As [`Writer::write`]. Writes that are under way are given up, and let go of `bytes` in a
+    /// moment.
     pub async fn write_borrowed(&mut self, bytes: Bytes) -> Result<(), ClientError> {
         self.begin()?;
         self.take_bytes(bytes).await?;

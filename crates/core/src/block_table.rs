@@ -21,18 +21,21 @@
 //! - **A stored block is sealed**: no writer ever goes on in a copy.
 //! - **A damaged block is not served**, nor pushed, and takes no writes: its readers look it up
 //!   again. It stays until the namenode has it dropped, or a good copy is stored over it.
-//! - **An ended block has the bytes that count**, as soon as its end is looked up at the namenode
-//!   (`ends`): it takes no more writes, and gives back what was never published.
+//! - **An ended block has the bytes that count**: as soon as its end is looked up at the namenode
+//!   (`ends`), it takes no more writes, and a while later it gives back what was never published.
 
 mod damage;
 mod ends;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_PAGE_MAX};
 use sanderling_protocol::order::{Damage, HeldBlock};
 use sanderling_protocol::{BlockId, Epoch, Millis, Refusal, Tier};
+
+use self::ends::UnendedBlocks;
+pub use self::ends::{LookUpTimes, TRIM_AFTER};
 
 /// Most dropped blocks remembered, the latest ones: a write that overtook the drop of its block is
 /// milliseconds late, and this many drops are seconds apart. One that slips through only makes
@@ -165,9 +168,7 @@ struct PendingWrite {
 #[derive(Debug, Clone)]
 pub struct BlockTable<B> {
     blocks: BTreeMap<BlockId, BlockEntry<B>>,
-    /// Blocks that began here with a write, and of which this node has no final length that counts.
-    /// Some of them may be gone.
-    unended: BTreeSet<BlockId>,
+    unended: UnendedBlocks,
     bytes: u64,
     tombstones: Tombstones,
     is_fenced: bool,
@@ -178,7 +179,7 @@ impl<B> Default for BlockTable<B> {
     fn default() -> Self {
         Self {
             blocks: BTreeMap::new(),
-            unended: BTreeSet::new(),
+            unended: UnendedBlocks::default(),
             bytes: 0,
             tombstones: Tombstones::default(),
             is_fenced: false,
@@ -281,7 +282,7 @@ impl<B: Clone> BlockTable<B> {
             return Err(Refusal::NotAtEnd { block, length: 0, offset });
         }
         self.blocks.insert(block, BlockEntry::empty(write.epoch, write.tier, BlockStage::Open));
-        self.unended.insert(block);
+        self.unended.began(block);
         Ok(self.ticket(block, end))
     }
 
@@ -323,6 +324,7 @@ impl<B: Clone> BlockTable<B> {
         held.length = ticket.end;
         held.bytes = Some(bytes);
         self.bytes += u64::from(added);
+        self.unended.grew(block);
         Ok(ticket.end)
     }
 
@@ -522,7 +524,7 @@ impl<B: Clone> BlockTable<B> {
             return None;
         }
         self.tombstones.insert(block, last);
-        self.unended.remove(&block);
+        self.unended.forget(block);
         debug_assert!(self.tombstones.contains(block), "a late write of it would begin it anew");
         let held = self.blocks.remove(&block)?;
         self.bytes -= u64::from(held.length);
@@ -548,9 +550,13 @@ impl<B: Clone> BlockTable<B> {
     /// Takes the right to be published from every write under way: another incarnation begins that
     /// keeps the blocks. The writes were sent to the node that the process was before.
     pub fn revoke_writes(&mut self) {
-        self.blocks.retain(|_, held| {
+        self.blocks.retain(|block, held| {
             held.writing = None;
-            held.length > 0 || held.stage != BlockStage::Open
+            let stays = held.length > 0 || held.stage != BlockStage::Open;
+            if !stays {
+                self.unended.forget(*block);
+            }
+            stays
         });
     }
 
@@ -592,6 +598,7 @@ impl<B: Clone> BlockTable<B> {
         };
         if self.blocks.get(&block).is_some_and(is_unborn) {
             self.blocks.remove(&block);
+            self.unended.forget(block);
         }
     }
 }

@@ -91,7 +91,7 @@ pub(crate) use memory::of_adopted;
 pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;
 pub use orders::{Applied, DatanodeOrder};
-pub(crate) use ownership_walk::{OwnershipWalk, within_reply};
+pub(crate) use ownership_walk::{CountedAt, OwnershipWalk, within_reply};
 pub(crate) use usage::UsageWalk;
 
 use crate::access::Revoked;

@@ -8,7 +8,6 @@ use sanderling_core::access::{Claims, FrameAccess, TokenRole};
 use sanderling_core::datanode::{BlockAccess, OwnBlocks};
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::frame::{RangeReply, decode_body, encode_body};
-use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{BlockCount, Hello, HelloReply, Role};
 use sanderling_protocol::{
     BlockId, Header, Millis, Op, OrderReply, Path, Refusal, Reply, Request, version,
@@ -214,7 +213,7 @@ impl Admission {
         if blocks.is_empty() {
             return Ok(());
         }
-        let counts = self.counts(subtree, &blocks).await?;
+        let counts = self.counts(subtree, &blocks, access).await?;
         let pairs = || blocks.iter().copied().zip(counts.iter().copied());
         caller.own.lock().found(pairs());
         for (block, count) in pairs() {
@@ -228,25 +227,24 @@ impl Admission {
     }
 
     /// Requests from the namenode what counts for blocks here, as far as they are in a subtree.
-    async fn counts(&self, subtree: Path, blocks: &[BlockId]) -> Result<Vec<BlockCount>, Refusal> {
+    async fn counts(
+        &self,
+        subtree: Path,
+        blocks: &[BlockId],
+        access: BlockAccess,
+    ) -> Result<Vec<BlockCount>, Refusal> {
         let membership = self.membership();
         let (node, namenode) = (membership.id(), membership.namenode());
         let request = Request::CountedBlocks { node, subtree, blocks: blocks.to_vec() };
         match namenode.look_up(request).await {
             Ok(Reply::CountedBlocks(counts)) if counts.len() == blocks.len() => Ok(counts),
             Ok(Reply::Within(answers)) if answers.len() == blocks.len() => {
-                Ok(answers.into_iter().map(uncounted).collect())
+                Ok(answers.into_iter().map(|is_own| access.uncounted(is_own)).collect())
             }
             Ok(reply) => Err(unknown(&namenode.bad_reply(reply))),
             Err(error) => Err(unknown(&error)),
         }
     }
-}
-
-/// Returns what a block may hold by the answer of a namenode of the previous release, which does
-/// not return what it counts: as much as any block.
-const fn uncounted(is_own: bool) -> BlockCount {
-    if is_own { BlockCount::Open { bytes_max: BLOCK_BYTES_MAX } } else { BlockCount::Foreign }
 }
 
 /// Translates an answer for an older version: what is refused to it may be in the status, in

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use sanderling_core::block_table::LookUpTimes;
 use sanderling_core::datanode::{BlockEndStep, BlockEnds};
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{Path, Reply, Request, Tier};
@@ -18,22 +19,32 @@ use crate::store::BlockStore;
 /// microseconds, for the checksum of a chunk. Chosen, not measured.
 const TRIMMED_AT_ONCE: usize = 256;
 
+/// The outcome of the look-up of a page.
+enum LookedUp {
+    /// The blocks that hold more than counts, each with what does.
+    Surplus(Vec<(HeldBlock, u32)>),
+    /// The namenode is of the previous release, and does not return what counts.
+    Older,
+}
+
 /// Looks up the ends of blocks until the node stops.
 pub(crate) async fn look_up_ends(
     membership: Arc<Membership>,
     store: Arc<BlockStore>,
     stop: CancellationToken,
 ) {
+    let clock = membership.clock();
     let mut ends = BlockEnds::default();
     let mut files = None;
     loop {
-        match store.next_look_up(&mut ends, membership.clock().now()) {
+        match store.next_look_up(&mut ends, clock.now()) {
             BlockEndStep::LookUp(blocks) => {
                 match look_up(&membership, &store, blocks).await {
-                    Ok(surplus) => trim(&store, surplus, &mut files).await,
+                    Ok(LookedUp::Surplus(surplus)) => trim(&store, surplus, &mut files).await,
+                    Ok(LookedUp::Older) => ends.found_older(clock.now()),
                     Err(error) => {
                         tracing::debug!(%error, "the ends of blocks were not looked up");
-                        ends.failed();
+                        ends.failed(clock.now());
                     }
                 }
                 if stop.is_cancelled() {
@@ -42,30 +53,31 @@ pub(crate) async fn look_up_ends(
             }
             BlockEndStep::Wait(at) => tokio::select! {
                 () = stop.cancelled() => return,
-                () = sleep_until(membership.clock().moment(at)) => {}
+                () = sleep_until(clock.moment(at)) => {}
                 () = store.much_written() => {}
             },
         }
     }
 }
 
-/// Looks up one page. Returns the blocks that hold more than counts, each with what does.
+/// Looks up one page.
 async fn look_up(
     membership: &Membership,
     store: &BlockStore,
     blocks: Vec<HeldBlock>,
-) -> Result<Vec<(HeldBlock, u32)>, CallError> {
-    let namenode = membership.namenode();
+) -> Result<LookedUp, CallError> {
+    let (namenode, clock) = (membership.namenode(), membership.clock());
     // Not joined: no block here has an end that the namenode has.
-    let Some(node) = membership.identity().node else { return Ok(Vec::new()) };
+    let Some(node) = membership.identity().node else { return Ok(LookedUp::Surplus(Vec::new())) };
     let ids = blocks.iter().map(|held| held.block).collect();
     let request = Request::CountedBlocks { node, subtree: Path::root(), blocks: ids };
-    match namenode.call(request).await? {
+    let sent = clock.now();
+    match namenode.look_up_ends(request).await? {
         Reply::CountedBlocks(counts) if counts.len() == blocks.len() => {
-            Ok(store.counted(blocks, counts))
+            let look_up = LookUpTimes { sent, answered: clock.now() };
+            Ok(LookedUp::Surplus(store.counted(blocks, counts, look_up)))
         }
-        // A namenode of the previous release does not return what counts.
-        Reply::Within(_) => Ok(Vec::new()),
+        Reply::Within(_) => Ok(LookedUp::Older),
         other => Err(namenode.bad_reply(other)),
     }
 }

@@ -227,6 +227,33 @@ impl DiskBytes {
         let added = u32::try_from(bytes.len()).map_err(|_| full(bytes.len() as u64))?;
         let length = self.length.checked_add(added).ok_or_else(|| full(bytes.len() as u64))?;
         self.file.account(length)?;
+        self.append(bytes, (added, length), sums)
+    }
+
+    /// Begins a block with the bytes that are left of a longer one, whose file is deleted then: the
+    /// tier may be full. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`Refusal::NodeFull`] when the disk is full, [`Refusal::TierFailed`] when it fails.
+    pub(crate) fn replacing(
+        tier: &Arc<DiskTier>,
+        block: BlockId,
+        bytes: &[u8],
+        sums: &BodySums,
+    ) -> Result<Self, ReadError> {
+        let length = u32::try_from(bytes.len()).map_err(|_| full(bytes.len() as u64))?;
+        let empty = Self::new(tier, block);
+        empty.file.accounted_bytes.store(tier.capacity.take(length), Ordering::Relaxed);
+        empty.append(bytes, (length, length), sums)
+    }
+
+    /// Writes `added` bytes, which are accounted for, and returns the block with its new `length`.
+    fn append(
+        &self,
+        bytes: &[u8],
+        (added, length): (u32, u32),
+        sums: &BodySums,
+    ) -> Result<Self, ReadError> {
         let mut options = OpenOptions::new();
         // A file that has vanished is not begun anew in its middle.
         options.create(self.length == 0).truncate(false).read(true).write(true);

@@ -37,6 +37,9 @@ pub(crate) struct NamenodeLink {
     /// The same, as look-ups have found them: one that is slow is no sign for heartbeats that its
     /// member is away.
     lookup_namenodes: Namenodes,
+    /// The same, as the look-ups of the ends of blocks have found them: a page takes longer than a
+    /// heartbeat.
+    end_namenodes: Namenodes,
     call_time_max: Duration,
     security: Security,
 }
@@ -48,6 +51,7 @@ impl NamenodeLink {
             peers,
             namenodes: Namenodes::new(&options.namenode),
             lookup_namenodes: Namenodes::new(&options.namenode),
+            end_namenodes: Namenodes::new(&options.namenode),
             call_time_max: options.call_time_max,
             security: options.security.clone(),
         }
@@ -73,6 +77,13 @@ impl NamenodeLink {
         self.forget_left_generation();
         let requests = [EncodedRequest::new(&request)];
         let namenodes = &self.lookup_namenodes;
+        only(namenodes.meta(pool, &requests, Repeats::Always, self.deadline()).await?)
+    }
+
+    /// Sends a look-up of the ends of blocks, over the node's own connection.
+    pub(crate) async fn look_up_ends(&self, request: Request) -> Result<Reply, CallError> {
+        let requests = [EncodedRequest::new(&request)];
+        let (namenodes, pool) = (&self.end_namenodes, &self.pools.own);
         only(namenodes.meta(pool, &requests, Repeats::Always, self.deadline()).await?)
     }
 

@@ -162,6 +162,23 @@ impl Tiers {
         })
     }
 
+    /// Returns a block on disk with these bytes, which replaces a longer one, whether or not the
+    /// tier has room: the longer one is deleted then. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`Refusal::NodeFull`] when the file system is full, [`Refusal::TierFailed`] when the disk
+    /// fails.
+    pub(crate) fn shortened_file(
+        &self,
+        block: BlockId,
+        bytes: &[u8],
+        sums: &BodySums,
+    ) -> Result<BlockBytes, ReadError> {
+        let full = || Refusal::NodeFull { tier: Tier::Disk.to_string(), bytes: bytes.len() as u64 };
+        let disk = self.disk.as_ref().ok_or_else(full)?;
+        Ok(BlockBytes::Disk(Arc::new(DiskBytes::replacing(disk, block, bytes, sums)?)))
+    }
+
     fn empty(&self, block: BlockId, tier: Tier) -> Option<BlockBytes> {
         match tier {
             Tier::Dram => Some(BlockBytes::Dram(Arc::new(DramBytes::new(&self.arena)))),

@@ -51,7 +51,8 @@ async fn blocks_in_memory_and_on_disk_are_trimmed_to_what_counts() {
             for (block, length) in (1..).zip(lengths) {
                 let count = match block {
                     // It is still written, and holds more than it was granted.
-                    2 | 6 => BlockCount::Open { bytes_max: length as u32 },
+                    2 => BlockCount::Open { bytes_max: length as u32, tier: Tier::Dram },
+                    6 => BlockCount::Open { bytes_max: length as u32, tier: Tier::Disk },
                     _ => BlockCount::Ended { length: length as u32 },
                 };
                 state.counts.insert(BlockId(block), count);
@@ -96,6 +97,62 @@ async fn full_memory_is_free_again_when_blocks_end_with_less() {
     served.namenode.state.lock().counts.extend(ended);
     until_held(&caller, &[1; 8]).await;
     put(&caller, 9, Tier::Dram, &whole).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn full_disk_is_free_again_when_blocks_end_with_less() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path(), None).await;
+    let caller = Caller::new(&server);
+    let whole = bytes(1 << 20, 3);
+    // The disk tier of the node, to the last byte.
+    for block in 1..=2 {
+        put(&caller, block, Tier::Disk, &whole).await;
+    }
+    let mut more = write_header(Op::Write, 3, 1, 0, b"x");
+    more.flags = Tier::Disk as u16;
+    let refused = caller.write_with(more, b"x").await;
+    assert!(matches!(refused, Err(Refusal::NodeFull { .. })), "{refused:?}");
+    let ended = (1..=2).map(|block| (BlockId(block), BlockCount::Ended { length: 1 }));
+    served.namenode.state.lock().counts.extend(ended);
+    until_held(&caller, &[1; 2]).await;
+    until_answer("the longer files are deleted", || async {
+        let load = served.namenode.state.lock().heartbeats[&server.node()].1;
+        load.disk_used_bytes == 2 * 4096
+    })
+    .await;
+    put(&caller, 3, Tier::Disk, &whole).await;
+    server.stop().await;
+}
+
+/// As when the machine of the namenode crashes before its disk has the end of a block. The writer,
+/// which was only cut off from the namenode, goes on and publishes what was acknowledged.
+#[tokio::test]
+async fn end_of_a_block_that_the_namenode_takes_back_costs_no_byte() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    let all = bytes(WRITTEN, 9);
+    for block in 1..=2 {
+        put(&caller, block, Tier::Dram, &all).await;
+    }
+    let ended = |length: usize| BlockCount::Ended { length: length as u32 };
+    served.namenode.state.lock().counts_once.insert(BlockId(1), ended(1));
+    until_answer("the first answer is applied", || async {
+        let more = write_header(Op::Write, 1, 1, WRITTEN as u64, b"more");
+        matches!(caller.write_with(more, b"more").await, Err(Refusal::Moved { .. }))
+    })
+    .await;
+    let held = caller.held().await[0].length as usize;
+    // This one stays as it is. When it is trimmed, the other one would be.
+    served.namenode.state.lock().counts.insert(BlockId(2), ended(1));
+    until_held(&caller, &[held, 1]).await;
+    let read = caller.read(1, 1, 0, WRITTEN as u32).await.unwrap();
+    assert!(read == all, "other bytes");
+    served.namenode.state.lock().counts.insert(BlockId(1), ended(WRITTEN));
+    until_held(&caller, &[WRITTEN, 1]).await;
     server.stop().await;
 }
 

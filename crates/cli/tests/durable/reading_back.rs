@@ -87,6 +87,7 @@ fn lost_fleet(objects: u64, bytes: usize) -> (Cluster, PathBuf) {
     let synced = cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
     assert_eq!(synced.code, 0, "{synced}");
     cluster.datanodes.clear();
+    until("all of them are lost", SOON, || (here(&cluster) == 0).then_some(()));
     (cluster, store)
 }
 

@@ -10,8 +10,13 @@ use crate::cluster::{
     Cluster, SOON, Server, Shape, block_on, bytes_of, path, run, sanderling, until_drained,
 };
 use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::message::{Attributes, BlockLength, Create, Grant, GrantedBlock};
 use sanderling_protocol::order::HeldBlock;
-use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, NodeInfo, Tier};
+use sanderling_protocol::{
+    Epoch, Event, EventKind, Header, Instant, Millis, NodeInfo, Nonce, Op, Reply, Request, Tier,
+};
+use sanderling_transport::{CallError, Pool, PoolOptions};
 
 const BYTES: usize = 100_000;
 
@@ -358,5 +363,116 @@ fn what_was_counted_as_lost_before_the_next_start_has_no_more_time_and_is_counte
         let client = cluster.client().await;
         let report = client.report().await.expect("the namenode answers");
         assert_eq!((report.blocks, report.bytes), (1, BYTES as u64), "{report:?}");
+    });
+}
+
+/// How long an end has been shown when a datanode trims a block to it, as the documentation has it.
+const TRIMMED_AFTER: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// A writer of one block that does not renew its lease.
+struct SilentWriter {
+    pool: Pool,
+    datanode: String,
+    grant: Grant,
+}
+
+impl SilentWriter {
+    /// Creates a file for which so many bytes are reserved.
+    async fn create(cluster: &Cluster, client: &Client, name: &str, bytes: usize) -> Self {
+        let expected_bytes = Some(bytes as u64);
+        let create = Create { expected_bytes, ..Create::new(path(name), Nonce(1)) };
+        let grant = match client.request(Request::Create(create)).await {
+            Ok(Reply::Grant(grant)) => grant,
+            other => panic!("{name}: {other:?}"),
+        };
+        let datanode = cluster.datanodes[0].address.clone();
+        Self { pool: Pool::new(PoolOptions::default()), datanode, grant }
+    }
+
+    async fn call(&self, op: Op, offset: usize, length: usize, body: &[u8]) -> Option<CallError> {
+        let GrantedBlock { block, epoch, tier, .. } = self.grant.blocks[0];
+        let mut header = Header::new(op, 0);
+        (header.block, header.epoch, header.offset) = (block, epoch, offset as u64);
+        (header.length, header.checksum) = (length as u32, crc32c(body));
+        header.flags = if op == Op::Write { tier as u16 } else { 0 };
+        let (deadline, body) = (tokio::time::Instant::now() + SOON, body.to_vec().into());
+        self.pool.call(&self.datanode, None, header, vec![body], deadline).await.err()
+    }
+
+    async fn write(&self, offset: usize, bytes: &[u8]) {
+        let error = self.call(Op::Write, offset, bytes.len(), bytes).await;
+        assert!(error.is_none(), "{error:?}");
+    }
+
+    fn lengths(&self, bytes: usize) -> Vec<BlockLength> {
+        vec![BlockLength { block: self.grant.blocks[0].block, length: bytes as u32 }]
+    }
+
+    async fn publish(&self, client: &Client, bytes: usize) {
+        let (object, lease) = (self.grant.object, self.grant.lease);
+        let publish = Request::Publish { object, lease, lengths: self.lengths(bytes) };
+        client.request(publish).await.expect("published");
+    }
+
+    async fn seal(&self, client: &Client, bytes: usize) {
+        let (object, lease, attributes) = (self.grant.object, self.grant.lease, Attributes::none());
+        let seal = Request::Seal { object, lease, lengths: self.lengths(bytes), attributes };
+        client.request(seal).await.expect("sealed");
+    }
+}
+
+/// Waits until the datanode has looked up what counts of all blocks: it trims a block with more
+/// bytes than were granted.
+async fn until_looked_up(cluster: &Cluster, client: &Client, name: &str) {
+    let writer = SilentWriter::create(cluster, client, name, 1).await;
+    writer.write(0, &bytes_of(1, BYTES)).await;
+    let limit = std::time::Instant::now() + SOON;
+    while writer.call(Op::Read, 1, 1, b"").await.is_none() {
+        assert!(std::time::Instant::now() < limit, "it is not trimmed");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// The operator notices in time that the namenode runs on a directory that has less. In there the
+/// writer's lease has ended, and its file with it.
+#[test]
+fn bytes_that_were_published_after_the_backup_are_not_trimmed_at_first() {
+    let mut cluster = Cluster::start(quiet(1));
+    let all = bytes_of(7, 4 * BYTES);
+    block_on(async {
+        let client = cluster.client().await;
+        let writer = SilentWriter::create(&cluster, &client, "/file", 1 << 20).await;
+        writer.write(0, &all[..BYTES]).await;
+        writer.publish(&client, BYTES).await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        writer.write(BYTES, &all[BYTES..]).await;
+        writer.publish(&client, all.len()).await;
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        let limit = std::time::Instant::now() + SOON;
+        let stat = loop {
+            let stat = client.stat(&path("/file")).await.expect("it is in the backup");
+            if stat.is_sealed {
+                break stat;
+            }
+            assert!(std::time::Instant::now() < limit, "its writer's lease does not end");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        };
+        assert_eq!(stat.bytes, BYTES as u64);
+        until_looked_up(&cluster, &client, "/first").await;
+        // This is the fault: the wrong catalog is served for longer than an end must have been
+        // shown.
+        tokio::time::sleep(TRIMMED_AFTER).await;
+        until_looked_up(&cluster, &client, "/second").await;
+        cluster.namenode.kill();
+        fs::rename(cluster.path("catalog"), cluster.path("wrong")).expect("renamed");
+        fs::rename(cluster.path("lost"), cluster.path("catalog")).expect("renamed");
+        tokio::task::block_in_place(|| cluster.start_namenode(&[]));
+        let client = cluster.client().await;
+        writer.seal(&client, all.len()).await;
+        let read = client.get(&path("/file")).await;
+        assert!(read.expect("no byte is lost") == all, "other bytes");
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!(report.bytes, 0, "{report:?}");
     });
 }

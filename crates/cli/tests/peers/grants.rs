@@ -12,7 +12,7 @@ use sanderling_protocol::message::{
     Attributes, BlockLength, Create, Grant, GrantedBlock, JobHints, RegisterJob,
 };
 use sanderling_protocol::{
-    Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request, StorageClass, Token,
+    Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request, StorageClass, Tier, Token,
 };
 
 /// The longest block.
@@ -174,6 +174,38 @@ fn tenant_puts_no_more_into_a_block_than_it_was_granted() {
         let own = guarded.client(&["--subtree", "/jobs/x", "--subject", "x"]).await;
         let kept = own.get(&path("/jobs/x/3")).await.expect("its own");
         assert!(kept == data[..UNIT as usize]);
+    });
+}
+
+#[test]
+fn tenant_begins_a_block_only_in_the_tier_in_which_it_was_granted() {
+    let disk = tempfile::tempdir().expect("made");
+    let directory = kept(&text(disk.path().to_owned()));
+    let flags = ["--dram", "64MiB", "--disk", "64MiB", "--disk-dir", directory];
+    let guarded = Guarded::start_with(1, false, &flags);
+    let data = bytes_of(4, UNIT as usize);
+    block_on(async {
+        let operator = operator(&guarded).await;
+        let tenant = Tenant::with(&guarded, &job(&guarded, &operator, QUOTA).await).await;
+        let tiers = [("dram", Tier::Dram, Tier::Disk), ("disk", Tier::Disk, Tier::Dram)];
+        for (class, tier, other) in tiers {
+            let name = format!("/jobs/x/{class}");
+            let grant = tenant.create(&name, UNIT, class).await;
+            let granted = grant.blocks[0];
+            assert_eq!(granted.tier, tier);
+            let elsewhere = GrantedBlock { tier: other, ..granted };
+            let refused = tenant.write(&elsewhere, true, 0, &data).await;
+            assert!(matches!(refused, Err(Refusal::Moved { .. })), "{class}: {refused:?}");
+            tenant.begin(&granted, &data).await;
+            tenant.seal(&grant, UNIT).await;
+            assert!(operator.get(&path(&name)).await.expect("it is there") == data, "{class}");
+            // What was published without a write does not begin after its end either.
+            let grant = tenant.create(&format!("{name}-ended"), UNIT, class).await;
+            tenant.seal(&grant, UNIT).await;
+            let elsewhere = GrantedBlock { tier: other, ..grant.blocks[0] };
+            let refused = tenant.write(&elsewhere, true, 0, &data).await;
+            assert!(matches!(refused, Err(Refusal::Moved { .. })), "{class}: {refused:?}");
+        }
     });
 }
 

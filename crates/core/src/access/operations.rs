@@ -36,7 +36,10 @@ impl Claims {
         }
         let (blocks, access) = match header.op {
             Op::Read => (vec![header.block], BlockAccess::Read),
-            Op::Write => (vec![header.block], BlockAccess::write(header.offset, header.body_bytes)),
+            Op::Write => {
+                let access = BlockAccess::write(header.offset, header.body_bytes, header.tier());
+                (vec![header.block], access)
+            }
             Op::ReadMany => (ranges(body)?, BlockAccess::Read),
             // No caller with a subtree may do these, or they touch no block.
             Op::Store
@@ -198,7 +201,7 @@ mod tests {
             Ok(FrameAccess::Own { blocks: blocks.to_vec(), access })
         };
         assert_eq!(check(Op::Read, &[]), own(&[BLOCK], BlockAccess::Read));
-        let write = BlockAccess::Write { offset: 10, end: 15 };
+        let write = BlockAccess::Write { offset: 10, end: 15, tier: header(Op::Write).tier() };
         assert_eq!(check(Op::Write, &[]), own(&[BLOCK], write));
         let mut body = vec![0; 2 * RangeRequest::BYTES];
         (body[0], body[RangeRequest::BYTES]) = (3, 4);

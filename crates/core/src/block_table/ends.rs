@@ -3,16 +3,82 @@
 //!
 //! A writer ends a block at the namenode, and this node is not a party to that. It looks up what is
 //! counted for the blocks that began here, and trims those that hold more. Bytes that count stay:
-//! the length of a block that has ended never changes, and a writer publishes no more than it was
-//! granted.
+//! in one log, the length of a block that has ended never changes, and a writer publishes no more
+//! than it was granted. A log may lose its end, and with it the end of a block. So an end is
+//! believed once the namenode has shown it for [`TRIM_AFTER`]. Meanwhile the block is fenced, which
+//! costs nothing if its end is taken back: its writer goes on in another block.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use sanderling_protocol::BlockId;
 use sanderling_protocol::message::BlockCount;
 use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{BlockId, Instant, Millis};
 
 use super::{BlockEntry, BlockStage, BlockTable};
+
+/// How long the namenode must have shown an end before the bytes beyond it go. Longer than a change
+/// waits for the namenode's disk under `--sync os` (`--unsynced-max`, 2 s by default): a crash of
+/// its machine may take back what is younger, and the writer goes on.
+pub const TRIM_AFTER: Millis = Millis(3000);
+
+/// When a look-up was under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookUpTimes {
+    /// The namenode was sent the request.
+    pub sent: Instant,
+    /// Its reply was there.
+    pub answered: Instant,
+}
+
+/// The blocks of which this node has no final length that counts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnendedBlocks {
+    /// All of them. They began here with a write.
+    all: BTreeSet<BlockId>,
+    /// Those that have grown since they were last looked up, and others.
+    grown: BTreeSet<BlockId>,
+    /// Those that have ended with fewer bytes than they have here.
+    surplus: BTreeMap<BlockId, SeenEnd>,
+}
+
+/// The length with which a block has ended.
+#[derive(Debug, Clone, Copy)]
+struct SeenEnd {
+    length: u32,
+    /// When the namenode first returned it.
+    since: Instant,
+}
+
+impl UnendedBlocks {
+    /// Notes that a block begins with a write.
+    pub(super) fn began(&mut self, block: BlockId) {
+        self.all.insert(block);
+    }
+
+    /// Notes that a write has made a block longer.
+    pub(super) fn grew(&mut self, block: BlockId) {
+        self.grown.insert(block);
+    }
+
+    /// Forgets a block: it is gone, or its final length is here.
+    pub(super) fn forget(&mut self, block: BlockId) {
+        self.all.remove(&block);
+        self.grown.remove(&block);
+        self.surplus.remove(&block);
+    }
+
+    /// Takes the length with which a block has ended. Returns whether the namenode returned the
+    /// same so long before that no crash of its machine takes it back.
+    fn is_confirmed(&mut self, block: BlockId, length: u32, look_up: LookUpTimes) -> bool {
+        let first = SeenEnd { length, since: look_up.answered };
+        let seen = self.surplus.entry(block).or_insert(first);
+        if seen.length != length {
+            *seen = first;
+        }
+        look_up.sent >= seen.since + TRIM_AFTER
+    }
+}
 
 impl<B: Clone> BlockTable<B> {
     /// Lists blocks whose end is to be looked up, in the order of their ids, after `after` and at
@@ -20,48 +86,83 @@ impl<B: Clone> BlockTable<B> {
     /// damaged and reported as such.
     pub fn unended(&mut self, after: BlockId, limit: usize) -> Vec<HeldBlock> {
         let (mut page, mut gone) = (Vec::new(), Vec::new());
-        for block in self.unended.range((Bound::Excluded(after), Bound::Unbounded)) {
+        for block in self.unended.all.range((Bound::Excluded(after), Bound::Unbounded)) {
             if page.len() >= limit {
                 break;
             }
-            match self.blocks.get(block) {
-                Some(held) if held.stage != BlockStage::Sealed && held.damage.is_none() => {
-                    page.push(held.listed(*block));
-                }
-                _ => gone.push(*block),
+            match self.listed_unended(*block) {
+                Some(held) => page.push(held),
+                None => gone.push(*block),
             }
         }
-        gone.iter().for_each(|block| _ = self.unended.remove(block));
+        gone.into_iter().for_each(|block| self.unended.forget(block));
         page
+    }
+
+    /// Takes blocks whose end is to be looked up and that have grown since [`Self::forget_grown`],
+    /// at most `limit` of them.
+    pub fn take_grown(&mut self, limit: usize) -> Vec<HeldBlock> {
+        let mut page = Vec::new();
+        while page.len() < limit {
+            let Some(block) = self.unended.grown.pop_first() else { break };
+            if self.unended.all.contains(&block) {
+                page.extend(self.listed_unended(block));
+            }
+        }
+        page
+    }
+
+    /// Forgets which blocks have grown: all are looked up.
+    pub fn forget_grown(&mut self) {
+        self.unended.grown.clear();
+    }
+
+    fn listed_unended(&self, block: BlockId) -> Option<HeldBlock> {
+        let held = self.blocks.get(&block)?;
+        let is_listed = held.stage != BlockStage::Sealed && held.damage.is_none();
+        is_listed.then(|| held.listed(block))
     }
 
     /// Takes what the namenode counts for a listed block. A block that has ended takes no more
     /// writes, and neither does one that holds more than its writer was granted. Returns the length
-    /// to which the block is to be trimmed, by [`Self::trim`]; `None` if it holds no more.
-    pub fn counted(&mut self, listed: &HeldBlock, count: BlockCount) -> Option<u32> {
+    /// to which the block is to be trimmed, by [`Self::trim`]; `None` if it holds no more, or has
+    /// ended only lately: the next look-up shows whether it stays so.
+    pub fn counted(
+        &mut self,
+        listed: &HeldBlock,
+        count: BlockCount,
+        look_up: LookUpTimes,
+    ) -> Option<u32> {
         let block = listed.block;
         let is_same = |held: &&mut BlockEntry<B>| {
             held.epoch == listed.epoch && held.stage != BlockStage::Sealed && held.damage.is_none()
         };
         let held = self.blocks.get_mut(&block).filter(is_same)?;
-        let length = match count {
+        let (length, is_ended) = match count {
             // The namenode has it dropped, or the next block report does.
             BlockCount::Foreign | BlockCount::Elsewhere => {
-                self.unended.remove(&block);
+                self.unended.forget(block);
                 return None;
             }
-            BlockCount::Open { bytes_max } if held.length <= bytes_max => return None,
-            BlockCount::Open { bytes_max } => bytes_max,
-            BlockCount::Ended { length } => length,
+            BlockCount::Open { bytes_max, .. } => {
+                // An end that was seen before was taken back.
+                self.unended.surplus.remove(&block);
+                if held.length <= bytes_max {
+                    return None;
+                }
+                (bytes_max, false)
+            }
+            BlockCount::Ended { length } => (length, true),
         };
         held.fence();
         debug_assert!(held.is_final(), "what is trimmed must not grow behind the trim");
         if held.length <= length {
-            self.unended.remove(&block);
+            self.unended.forget(block);
             return None;
         }
+        let is_final = !is_ended || self.unended.is_confirmed(block, length, look_up);
         // Neither a grant nor a block that has ended is empty: such a block is removed.
-        (length > 0).then_some(length)
+        (is_final && length > 0).then_some(length)
     }
 
     /// Gives back what a fenced block holds beyond `length` bytes. `shrink` does it, and returns
@@ -115,6 +216,16 @@ mod tests {
         table.unended(BlockId(0), 9).into_iter().find(|held| held.block == BLOCK).unwrap()
     }
 
+    /// A look-up that took no time.
+    fn at(second: u64) -> LookUpTimes {
+        let now = Instant(0) + Millis::from_secs(second);
+        LookUpTimes { sent: now, answered: now }
+    }
+
+    fn open(bytes_max: u32) -> BlockCount {
+        BlockCount::Open { bytes_max, tier: Tier::Dram }
+    }
+
     fn cut(length: u32) -> impl FnOnce(&mut Vec<u8>) -> bool {
         move |bytes| {
             bytes.truncate(usize::try_from(length).unwrap());
@@ -131,9 +242,11 @@ mod tests {
         let mut table = Table::default();
         write(&mut table, 7, 0, b"abcdef").unwrap();
         let held = listed(&mut table);
-        assert_eq!(table.counted(&held, BlockCount::Ended { length: 2 }), Some(2));
+        let ended = BlockCount::Ended { length: 2 };
+        assert_eq!(table.counted(&held, ended, at(1)), None, "it may be taken back");
         let late = write(&mut table, 7, 6, b"g");
         assert_eq!(late, Err(Refusal::Moved { block: BLOCK, length: 6 }));
+        assert_eq!(table.counted(&held, ended, at(4)), Some(2));
         assert!(!table.trim(&held, 2, |_| false), "a reader has it");
         assert_eq!((listed(&mut table).length, table.bytes()), (6, 6), "it is tried again");
         assert!(table.trim(&held, 2, cut(2)));
@@ -141,10 +254,72 @@ mod tests {
         assert_eq!((read(&table, 2), read(&table, 3)), (Some(b"ab".to_vec()), None));
         assert!(!table.trim(&held, 2, cut(2)), "once");
         let held = listed(&mut table);
-        assert_eq!(table.counted(&held, BlockCount::Ended { length: 2 }), None);
+        assert_eq!(table.counted(&held, ended, at(5)), None);
         assert_eq!(table.unended(BlockId(0), 9), [], "its end was applied");
         let expected = HeldBlock { length: 2, ..held };
         assert_eq!(table.lacks(&expected), None, "all of its published bytes are here");
+    }
+
+    /// A crash of the namenode's machine takes the end back. The writer, which was only cut off,
+    /// goes on in another block and then publishes all that was acknowledged here.
+    #[test]
+    fn end_that_is_taken_back_trims_nothing() {
+        let mut table = Table::default();
+        write(&mut table, 7, 0, b"abcdef").unwrap();
+        let held = listed(&mut table);
+        let ended = |length| BlockCount::Ended { length };
+        assert_eq!(table.counted(&held, ended(2), at(1)), None);
+        assert_eq!(table.counted(&held, open(9), at(2)), None);
+        assert!(write(&mut table, 7, 6, b"g").is_err(), "it stays fenced");
+        assert_eq!(table.counted(&held, ended(2), at(5)), None, "it ends for the first time");
+        assert_eq!(table.counted(&held, ended(4), at(9)), None, "at this length");
+        assert_eq!(table.counted(&held, ended(4), at(11)), None);
+        assert_eq!(table.counted(&held, ended(4), at(12)), Some(4));
+        // What counts is when the namenode made its replies.
+        let mut table = Table::default();
+        write(&mut table, 7, 0, b"abcdef").unwrap();
+        let slow = LookUpTimes { answered: at(9).answered, ..at(1) };
+        assert_eq!(table.counted(&held, ended(2), slow), None);
+        let slow = LookUpTimes { answered: at(19).answered, ..at(11) };
+        assert_eq!(table.counted(&held, ended(2), slow), None);
+        assert_eq!(table.counted(&held, ended(2), at(12)), Some(2));
+    }
+
+    #[test]
+    fn blocks_that_grew_are_taken_once_each_time() {
+        let mut table = Table::default();
+        let taken = |table: &mut Table, limit| -> Vec<u64> {
+            table.take_grown(limit).iter().map(|it| it.block.0).collect()
+        };
+        (1..=4).for_each(|block| _ = write(&mut table, block, 0, b"abc").unwrap());
+        assert_eq!((taken(&mut table, 3), taken(&mut table, 3)), (vec![1, 2, 3], vec![4]));
+        write(&mut table, 2, 3, b"d").unwrap();
+        write(&mut table, 2, 3, b"d").unwrap();
+        assert_eq!((taken(&mut table, 9), taken(&mut table, 9)), (vec![2], vec![]));
+        for block in 1..=4 {
+            write(&mut table, block, if block == 2 { 4 } else { 3 }, b"e").unwrap();
+        }
+        table.drop_block(BlockId(1), Epoch(1));
+        table.mark_damaged(BlockId(2), Damage::Checksum, |_| true);
+        let held = table.unended(BlockId(2), 1)[0];
+        assert_eq!(table.counted(&held, BlockCount::Elsewhere, at(1)), None);
+        assert_eq!(taken(&mut table, 9), [4]);
+        write(&mut table, 4, 4, b"f").unwrap();
+        table.forget_grown();
+        assert_eq!(taken(&mut table, 9), [0; 0]);
+    }
+
+    #[test]
+    fn block_whose_first_write_fails_is_not_looked_up() {
+        let mut table = Table::default();
+        let (epoch, tier) = (Epoch(1), Tier::Dram);
+        let first = WriteRequest { block: BLOCK, epoch, tier, offset: 0, bytes: 1 };
+        let Ok(WriteAdmission::Append { ticket, .. }) = table.admit_write(&first) else { panic!() };
+        table.abandon_write(ticket);
+        assert!(table.unended.all.is_empty(), "what is refused takes no memory");
+        let Ok(WriteAdmission::Append { .. }) = table.admit_write(&first) else { panic!() };
+        table.revoke_writes();
+        assert!(table.unended.all.is_empty());
     }
 
     #[test]
@@ -152,14 +327,14 @@ mod tests {
         let mut table = Table::default();
         write(&mut table, 7, 0, b"abc").unwrap();
         let held = listed(&mut table);
-        assert_eq!(table.counted(&held, BlockCount::Open { bytes_max: 3 }), None);
+        assert_eq!(table.counted(&held, open(3), at(1)), None);
         assert_eq!(write(&mut table, 7, 3, b"d"), Ok(4));
         let held = listed(&mut table);
-        assert_eq!(table.counted(&held, BlockCount::Open { bytes_max: 3 }), Some(3));
+        assert_eq!(table.counted(&held, open(3), at(1)), Some(3));
         assert!(write(&mut table, 7, 4, b"e").is_err(), "it holds more than was granted");
         assert!(table.trim(&held, 3, cut(3)));
         let held = listed(&mut table);
-        assert_eq!(table.counted(&held, BlockCount::Open { bytes_max: 3 }), None);
+        assert_eq!(table.counted(&held, open(3), at(1)), None);
         assert_eq!(listed(&mut table).length, 3, "its end is still to come");
     }
 
@@ -169,7 +344,7 @@ mod tests {
         write(&mut table, 7, 0, b"abc").unwrap();
         let held = listed(&mut table);
         // It is shorter than what was published: the next block report finds that.
-        assert_eq!(table.counted(&held, BlockCount::Ended { length: 4 }), None);
+        assert_eq!(table.counted(&held, BlockCount::Ended { length: 4 }, at(1)), None);
         assert_eq!(table.length(BLOCK), 3);
         assert_eq!(table.unended(BlockId(0), 9), []);
         let expected = HeldBlock { length: 4, ..held };
@@ -184,7 +359,7 @@ mod tests {
         let more = WriteRequest { block: BLOCK, epoch, tier, offset: 3, bytes: 1 };
         let Ok(WriteAdmission::Append { ticket, .. }) = table.admit_write(&more) else { panic!() };
         let held = listed(&mut table);
-        assert_eq!(table.counted(&held, BlockCount::Ended { length: 3 }), None);
+        assert_eq!(table.counted(&held, BlockCount::Ended { length: 3 }, at(1)), None);
         let refused = table.wrote(ticket, b"abcd".to_vec());
         assert_eq!(refused, Err(Refusal::Moved { block: BLOCK, length: 3 }));
     }
@@ -196,21 +371,21 @@ mod tests {
         for (block, count) in [(1, BlockCount::Foreign), (2, BlockCount::Elsewhere)] {
             write(&mut table, block, 0, b"abc").unwrap();
             let held = table.unended(BlockId(0), 9).pop().unwrap();
-            assert_eq!(table.counted(&held, count), None);
+            assert_eq!(table.counted(&held, count, at(1)), None);
             assert_eq!(table.unended(BlockId(0), 9), []);
             assert_eq!(write(&mut table, block, 3, b"d"), Ok(4), "{count:?}");
         }
         write(&mut table, 7, 0, b"abc").unwrap();
         let held = listed(&mut table);
         let before = HeldBlock { epoch: Epoch(0), ..held };
-        assert_eq!(table.counted(&before, ended), None);
+        assert_eq!(table.counted(&before, ended, at(1)), None);
         // It was pushed away, dropped, and has come back whole.
         table.admit_push(BLOCK, Epoch(1)).unwrap();
         let (epoch, tier) = (Epoch(2), Tier::Dram);
         let store = StoreRequest { block: BLOCK, epoch, tier, bytes: 3 };
         table.stored(&store, b"abc".to_vec()).unwrap();
-        assert_eq!(table.counted(&held, ended), None);
-        assert_eq!(table.counted(&HeldBlock { epoch, ..held }, ended), None);
+        assert_eq!(table.counted(&held, ended, at(1)), None);
+        assert_eq!(table.counted(&HeldBlock { epoch, ..held }, ended, at(1)), None);
         assert!(!table.trim(&held, 1, cut(1)));
         assert_eq!((table.length(BLOCK), table.unended(BlockId(0), 9)), (3, vec![]));
     }
@@ -225,8 +400,9 @@ mod tests {
         assert_eq!(first.iter().map(|held| held.block.0).collect::<Vec<_>>(), [1, 2]);
         table.mark_damaged(BlockId(1), Damage::Checksum, |_| true);
         table.drop_block(BlockId(2), Epoch(1));
-        assert_eq!(table.counted(&first[0], BlockCount::Ended { length: 1 }), None);
-        assert_eq!(table.counted(&first[1], BlockCount::Ended { length: 1 }), None);
+        let ended = BlockCount::Ended { length: 1 };
+        assert_eq!(table.counted(&first[0], ended, at(1)), None);
+        assert_eq!(table.counted(&first[1], ended, at(1)), None);
         let left: Vec<u64> = table.unended(BlockId(0), 9).iter().map(|it| it.block.0).collect();
         assert_eq!(left, [3]);
     }

@@ -154,12 +154,16 @@ impl Block {
         }
     }
 
-    /// Returns what is counted for it at a node.
-    pub(crate) fn count_at(&self, node: NodeId) -> BlockCount {
+    /// Returns what is counted for it at a node. While its end may be taken back, it may have any
+    /// bytes that its writer was granted.
+    pub(crate) fn count_at(&self, node: NodeId, may_take_end_back: bool) -> BlockCount {
+        let Self { length, tier, .. } = *self;
         match self.state {
             _ if self.home != Some(node) => BlockCount::Elsewhere,
-            BlockState::Open | BlockState::Fenced => BlockCount::Open { bytes_max: self.bytes_max },
-            BlockState::Ended | BlockState::Stored => BlockCount::Ended { length: self.length },
+            BlockState::Ended | BlockState::Stored if !may_take_end_back => {
+                BlockCount::Ended { length }
+            }
+            _ => BlockCount::Open { bytes_max: self.bytes_max.max(length), tier },
         }
     }
 

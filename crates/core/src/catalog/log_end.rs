@@ -175,8 +175,9 @@ impl Catalog {
     }
 
     /// Returns whether the namenode has started so recently that what the log does not know stays
-    /// where it is.
-    fn keeps_unknown(&self, now: Instant) -> bool {
+    /// where it is: an operator may end it and start on a directory that has more. A change of
+    /// leader counts as a start, because the log of a group of one may lack its end, too.
+    pub(crate) fn keeps_unknown(&self, now: Instant) -> bool {
         self.history.is_restart() && self.service.at(now) < self.service.resumed_at() + UNKNOWN_KEPT
     }
 

@@ -2,11 +2,11 @@
 
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::BlockCount;
-use sanderling_protocol::{BlockId, JobId, NodeId, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{BlockId, JobId, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
 use super::object::{Object, ROOT};
-use super::ownership_walk::{OwnershipWalk, within_reply};
+use super::ownership_walk::{CountedAt, OwnershipWalk, within_reply};
 use crate::access::PathLookup;
 
 impl PathLookup for Catalog {
@@ -41,19 +41,18 @@ impl SubtreeTop<'_> {
 impl Catalog {
     /// Returns for each block whether its object is in a subtree; a block that is gone is not.
     pub(crate) fn within(&self, subtree: &Path, blocks: &[BlockId]) -> Result<Reply, Refusal> {
-        // No node has the number 0: what is counted at it is not returned.
-        Ok(within_reply(&self.counted(NodeId(0), subtree, blocks)?))
+        Ok(within_reply(&self.counted(CountedAt::NOWHERE, subtree, blocks)?))
     }
 
     /// Returns for each block what is counted for it at a node, if its object is in a subtree.
     pub(crate) fn counted(
         &self,
-        node: NodeId,
+        at: CountedAt,
         subtree: &Path,
         blocks: &[BlockId],
     ) -> Result<Vec<BlockCount>, Refusal> {
         let (mut walk, mut all) = (Self::ownership_walk(blocks)?, usize::MAX);
-        let done = self.ownership_step(node, subtree, blocks, &mut walk, &mut all);
+        let done = self.ownership_step(at, subtree, blocks, &mut walk, &mut all);
         Ok(done.expect("no page has so many entries"))
     }
 
@@ -74,7 +73,7 @@ impl Catalog {
     /// blocks have theirs.
     pub(crate) fn ownership_step(
         &self,
-        node: NodeId,
+        at: CountedAt,
         subtree: &Path,
         blocks: &[BlockId],
         walk: &mut OwnershipWalk,
@@ -87,7 +86,7 @@ impl Catalog {
             *entries = entries.saturating_sub(1);
             let count = match self.blocks.get(block) {
                 Some(block) if self.is_object_within(block.object, &top, &mut last, entries) => {
-                    block.count_at(node)
+                    block.count_at(at.node, at.may_take_ends_back)
                 }
                 _ => BlockCount::Foreign,
             };

@@ -269,9 +269,10 @@ impl<P: Clone> WriteMachine<P> {
         self.state = WriterState::Open;
     }
 
-    /// Ends a call that failed for good: no other is taken.
-    pub const fn failed(&mut self) {
+    /// Ends a call that failed for good: no other is taken, and no piece is kept.
+    pub fn failed(&mut self) {
         self.state = WriterState::Failed;
+        self.pieces.clear();
     }
 
     /// Records that the namenode got the request that ends the object, by a seal or an abort.

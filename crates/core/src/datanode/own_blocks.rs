@@ -1,7 +1,7 @@
 //! The blocks that one caller of a datanode may touch, where these are not all blocks, and how much
-//! it may write into each.
+//! it may write into each, in which tier.
 //!
-//! The namenode returns both at the caller's first access to a block. What it granted is remembered
+//! The namenode returns this at the caller's first access to a block. What it granted is remembered
 //! for the writes that follow. A write that begins a block is looked up however often it comes: the
 //! block may have been deleted since. So is one that goes beyond what is remembered, before it is
 //! refused: the remembered number may be older than the grant.
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::BlockCount;
-use sanderling_protocol::{BlockId, Refusal};
+use sanderling_protocol::{BlockId, Refusal, Tier};
 
 /// Blocks that one connection is remembered to be allowed: half a megabyte of memory, and 16 GiB of
 /// full blocks. Beyond it they are looked up at the namenode again.
@@ -27,6 +27,8 @@ pub enum BlockAccess {
         offset: u64,
         /// Where they end.
         end: u64,
+        /// The tier in which it begins the block; `None` if it names none.
+        tier: Option<Tier>,
     },
 }
 
@@ -40,31 +42,47 @@ pub struct OwnBlocks {
 impl BlockAccess {
     /// Returns the access of a write of so many bytes.
     #[must_use]
-    pub const fn write(offset: u64, bytes: u32) -> Self {
-        Self::Write { offset, end: offset.saturating_add(bytes as u64) }
+    pub const fn write(offset: u64, bytes: u32, tier: Option<Tier>) -> Self {
+        Self::Write { offset, end: offset.saturating_add(bytes as u64), tier }
+    }
+
+    /// Returns what counts for a block of which a namenode of the previous release returns only
+    /// whether it is the caller's: as much as for any block.
+    #[must_use]
+    pub const fn uncounted(self, is_own: bool) -> BlockCount {
+        let tier = match self {
+            Self::Write { tier: Some(tier), .. } => tier,
+            Self::Write { tier: None, .. } | Self::Read => Tier::Dram,
+        };
+        match is_own {
+            true => BlockCount::Open { bytes_max: BLOCK_BYTES_MAX, tier },
+            false => BlockCount::Foreign,
+        }
     }
 
     /// Refuses a write of bytes that do not count. `held`: the block's length on this node.
     ///
     /// # Errors
-    /// [`Refusal::Moved`]: the block has ended, or its home is elsewhere; the writer goes on in a
-    /// new one. [`Refusal::TooLarge`]: the writer was granted fewer bytes; it requests another
-    /// block.
+    /// [`Refusal::Moved`]: the block has ended, or its home is elsewhere, in another tier if it is
+    /// this node; the writer goes on in a new one. [`Refusal::TooLarge`]: the writer was granted
+    /// fewer bytes; it requests another block.
     pub fn check(self, block: BlockId, count: BlockCount, held: u32) -> Result<(), Refusal> {
-        let Self::Write { end, .. } = self else { return Ok(()) };
+        let Self::Write { end, tier, .. } = self else { return Ok(()) };
         let limit = u64::from(granted(count));
-        if end <= limit {
-            return Ok(());
+        let is_here = match count {
+            BlockCount::Open { tier: granted, .. } => tier.is_none_or(|tier| tier == granted),
+            // Its bytes were acknowledged here before they were published: none begin it.
+            BlockCount::Ended { .. } => held > 0 && end <= limit,
+            BlockCount::Foreign | BlockCount::Elsewhere => false,
+        };
+        if !is_here {
+            return Err(Refusal::Moved { block, length: held });
         }
-        Err(match count {
-            BlockCount::Open { .. } => {
-                let what = format!("end of the write to block {block}");
-                Refusal::TooLarge { what, value: end, limit }
-            }
-            BlockCount::Foreign | BlockCount::Elsewhere | BlockCount::Ended { .. } => {
-                Refusal::Moved { block, length: held }
-            }
-        })
+        if end > limit {
+            let what = format!("end of the write to block {block}");
+            return Err(Refusal::TooLarge { what, value: end, limit });
+        }
+        Ok(())
     }
 }
 
@@ -78,7 +96,7 @@ impl OwnBlocks {
         let Some(granted) = self.granted.get(&block) else { return false };
         match access {
             BlockAccess::Read => true,
-            BlockAccess::Write { offset, end } => offset > 0 && end <= u64::from(*granted),
+            BlockAccess::Write { offset, end, .. } => offset > 0 && end <= u64::from(*granted),
         }
     }
 
@@ -96,7 +114,7 @@ impl OwnBlocks {
 const fn granted(count: BlockCount) -> u32 {
     match count {
         BlockCount::Foreign | BlockCount::Elsewhere => 0,
-        BlockCount::Open { bytes_max } if bytes_max < BLOCK_BYTES_MAX => bytes_max,
+        BlockCount::Open { bytes_max, .. } if bytes_max < BLOCK_BYTES_MAX => bytes_max,
         BlockCount::Open { .. } => BLOCK_BYTES_MAX,
         BlockCount::Ended { length } => length,
     }
@@ -107,6 +125,14 @@ mod tests {
     use super::*;
 
     const BLOCK: BlockId = BlockId(7);
+
+    fn write(offset: u64, bytes: u32) -> BlockAccess {
+        BlockAccess::write(offset, bytes, Some(Tier::Dram))
+    }
+
+    fn open(bytes_max: u32) -> BlockCount {
+        BlockCount::Open { bytes_max, tier: Tier::Dram }
+    }
 
     fn looked_up(own: &OwnBlocks, access: BlockAccess) -> bool {
         let mut blocks = vec![BLOCK];
@@ -121,23 +147,23 @@ mod tests {
     #[test]
     fn block_is_looked_up_once_and_again_when_it_begins_or_passes_its_grant() {
         let mut own = OwnBlocks::default();
-        let more = BlockAccess::write(4, 4);
+        let more = write(4, 4);
         for access in [BlockAccess::Read, more] {
             assert!(looked_up(&own, access), "{access:?}");
         }
-        found(&mut own, BlockCount::Open { bytes_max: 8 });
+        found(&mut own, open(8));
         for (access, is_looked_up) in [
             (BlockAccess::Read, false),
             (more, false),
-            (BlockAccess::write(4, 5), true),
-            (BlockAccess::write(0, 8), true),
-            (BlockAccess::write(u64::MAX, 1), true),
+            (write(4, 5), true),
+            (write(0, 8), true),
+            (write(u64::MAX, 1), true),
         ] {
             assert_eq!(looked_up(&own, access), is_looked_up, "{access:?}");
         }
         // It was granted more since.
-        found(&mut own, BlockCount::Open { bytes_max: 9 });
-        assert!(!looked_up(&own, BlockAccess::write(4, 5)));
+        found(&mut own, open(9));
+        assert!(!looked_up(&own, write(4, 5)));
         found(&mut own, BlockCount::Elsewhere);
         assert!(looked_up(&own, more) && !looked_up(&own, BlockAccess::Read));
     }
@@ -162,10 +188,10 @@ mod tests {
 
     #[test]
     fn bytes_that_do_not_count_are_refused_and_reads_are_not() {
-        let open = BlockCount::Open { bytes_max: 8 };
-        let (fits, passes) = (BlockAccess::write(4, 4), BlockAccess::write(4, 5));
-        assert_eq!(fits.check(BLOCK, open, 4), Ok(()));
-        let refused = passes.check(BLOCK, open, 4);
+        let granted = open(8);
+        let (fits, passes) = (write(4, 4), write(4, 5));
+        assert_eq!(fits.check(BLOCK, granted, 4), Ok(()));
+        let refused = passes.check(BLOCK, granted, 4);
         let is_too_large = matches!(refused, Err(Refusal::TooLarge { value: 9, limit: 8, .. }));
         assert!(is_too_large, "{refused:?}");
         let moved: Result<(), Refusal> = Err(Refusal::Moved { block: BLOCK, length: 4 });
@@ -173,8 +199,26 @@ mod tests {
         assert_eq!(passes.check(BLOCK, BlockCount::Ended { length: 8 }, 4), moved);
         assert_eq!(fits.check(BLOCK, BlockCount::Ended { length: 8 }, 4), Ok(()));
         assert_eq!(BlockAccess::Read.check(BLOCK, BlockCount::Elsewhere, 4), Ok(()));
-        let whole = BlockAccess::write(0, BLOCK_BYTES_MAX + 1);
-        let any = BlockCount::Open { bytes_max: u32::MAX };
+        let whole = write(0, BLOCK_BYTES_MAX + 1);
+        let any = open(u32::MAX);
         assert!(whole.check(BLOCK, any, 0).is_err(), "no block is longer");
+    }
+
+    #[test]
+    fn block_begins_in_the_tier_in_which_it_was_granted_and_not_after_its_end() {
+        let on = |tier| BlockAccess::write(0, 8, tier);
+        let moved: Result<(), Refusal> = Err(Refusal::Moved { block: BLOCK, length: 0 });
+        let disk = BlockCount::Open { bytes_max: 8, tier: Tier::Disk };
+        assert_eq!(on(Some(Tier::Disk)).check(BLOCK, disk, 0), Ok(()));
+        assert_eq!(on(Some(Tier::Dram)).check(BLOCK, disk, 0), moved);
+        assert_eq!(on(None).check(BLOCK, disk, 0), Ok(()), "it is refused as no write");
+        assert_eq!(on(Some(Tier::Disk)).check(BLOCK, BlockCount::Ended { length: 8 }, 0), moved);
+        // A namenode of the previous release returns neither tier nor grant.
+        for tier in [Some(Tier::Dram), Some(Tier::Disk), None] {
+            let count = on(tier).uncounted(true);
+            assert_eq!((on(tier).check(BLOCK, count, 0), count.is_own()), (Ok(()), true));
+        }
+        assert_eq!(on(None).uncounted(false), BlockCount::Foreign);
+        assert_eq!(BlockAccess::Read.uncounted(true), open(BLOCK_BYTES_MAX));
     }
 }

@@ -2,9 +2,10 @@
 
 use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::{DurableRequest, Repetition};
-use sanderling_protocol::{Instant, Refusal, Reply, Request};
+use sanderling_protocol::{Instant, NodeId, Refusal, Reply, Request};
 
 use super::Namenode;
+use crate::catalog::CountedAt;
 
 /// Most entries that a request visits which is answered among changes, under the writer's lock: 64
 /// take some ten microseconds, as much as two creates.
@@ -108,7 +109,8 @@ impl Namenode {
             }
             Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
             Request::CountedBlocks { node, subtree, blocks } => {
-                catalog.counted(*node, subtree, blocks).map(Reply::CountedBlocks)
+                let at = self.counted_at(now, *node);
+                catalog.counted(at, subtree, blocks).map(Reply::CountedBlocks)
             }
             Request::Revocations { known } => Ok(catalog.revocations().since(*known)),
             Request::JobAccount { job } => catalog.job_account(*job).map(Reply::JobAccount),
@@ -120,6 +122,14 @@ impl Namenode {
                 Err(Refusal::BadRequest { why })
             }
         })
+    }
+
+    /// Returns as what blocks are counted for a node. Their ends may be taken back soon after a
+    /// start, and while the journal takes no changes: a crash of the machine may lose the last
+    /// ones that it took.
+    pub(super) fn counted_at(&self, now: Instant, node: NodeId) -> CountedAt {
+        let may_take_ends_back = self.is_refusing || self.catalog.keeps_unknown(now);
+        CountedAt { node, may_take_ends_back }
     }
 
     fn read_durable(

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
-use sanderling_protocol::{Instant, NodeId, Refusal, Reply, Request};
+use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
 use super::group_commit::Answers;
 use super::reply_budget::{ReplyBudget, entries};
 use crate::access::Claims;
-use crate::catalog::{Catalog, Listing, OwnershipWalk, UsageWalk, within_reply};
+use crate::catalog::{Catalog, CountedAt, Listing, OwnershipWalk, UsageWalk, within_reply};
 
 /// The reads of one frame, and how far their answers are.
 #[derive(Debug)]
@@ -130,11 +130,13 @@ fn answer(
             catalog.list_step(path, listing, entries)
         }
         (Some(SlicedRead::Owners(walk)), Request::Within { subtree, blocks }) => {
-            let owners = catalog.ownership_step(NodeId(0), subtree, blocks, walk, entries);
+            let nowhere = CountedAt::NOWHERE;
+            let owners = catalog.ownership_step(nowhere, subtree, blocks, walk, entries);
             Ok(owners.as_deref().map(within_reply))
         }
         (Some(SlicedRead::Owners(walk)), Request::CountedBlocks { node, subtree, blocks }) => {
-            let counts = catalog.ownership_step(*node, subtree, blocks, walk, entries);
+            let at = namenode.counted_at(now, *node);
+            let counts = catalog.ownership_step(at, subtree, blocks, walk, entries);
             Ok(counts.map(Reply::CountedBlocks))
         }
         _ => {

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use sanderling_core::block_table::LookUpTimes;
 use sanderling_core::datanode::{BlockEndStep, BlockEnds};
 use sanderling_protocol::message::BlockCount;
 use sanderling_protocol::order::HeldBlock;
@@ -29,10 +30,13 @@ impl BlockStore {
         &self,
         blocks: Vec<HeldBlock>,
         counts: Vec<BlockCount>,
+        look_up: LookUpTimes,
     ) -> Vec<(HeldBlock, u32)> {
         let mut table = self.table.write();
-        let pairs = blocks.into_iter().zip(counts);
-        pairs.filter_map(|(held, count)| Some((held, table.counted(&held, count)?))).collect()
+        let counted = |(held, count): (HeldBlock, BlockCount)| {
+            table.counted(&held, count, look_up).map(|length| (held, length))
+        };
+        blocks.into_iter().zip(counts).filter_map(counted).collect()
     }
 
     /// Gives back what a block holds beyond `length` bytes. If that cannot be done now, as while a
@@ -63,7 +67,7 @@ impl BlockStore {
         };
         let bytes = Bytes::from(read.slices.concat());
         let sums = sums_of(0, &bytes);
-        let shorter = match self.tiers.grown((block, Tier::Disk), None, bytes.into(), &sums) {
+        let shorter = match self.tiers.shortened_file(block, &bytes, &sums) {
             Ok(shorter) => shorter,
             Err(error) => {
                 tracing::debug!(%block, ?error, "not trimmed");

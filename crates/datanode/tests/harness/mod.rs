@@ -66,6 +66,8 @@ pub struct State {
     pub expected: Vec<HeldBlock>,
     /// What counts for blocks; others may have as much as any block.
     pub counts: BTreeMap<BlockId, BlockCount>,
+    /// What counts for blocks in the next answer, and then no more.
+    pub counts_once: BTreeMap<BlockId, BlockCount>,
     pub next_node: u32,
     /// Notices and reports of damage are not taken.
     pub is_deaf: bool,
@@ -133,9 +135,7 @@ impl Namenode {
                 Ok(Reply::Expected { blocks, is_more: false })
             }
             Request::CountedBlocks { blocks, .. } => {
-                let open = BlockCount::Open { bytes_max: 1 << 20 };
-                let count = |block: &BlockId| state.counts.get(block).copied().unwrap_or(open);
-                Ok(Reply::CountedBlocks(blocks.iter().map(count).collect()))
+                Ok(Reply::CountedBlocks(blocks.iter().map(|block| state.count(block)).collect()))
             }
             Request::SourceNotice(_) if state.is_deaf => {
                 Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
@@ -176,6 +176,12 @@ impl Namenode {
 }
 
 impl State {
+    fn count(&mut self, block: &BlockId) -> BlockCount {
+        let open = BlockCount::Open { bytes_max: 1 << 20, tier: Tier::Dram };
+        let once = self.counts_once.remove(block);
+        once.or_else(|| self.counts.get(block).copied()).unwrap_or(open)
+    }
+
     fn durable(&mut self, request: DurableRequest) -> Result<Reply, Refusal> {
         match request {
             DurableRequest::Waits { .. } | DurableRequest::WaitsToTake { .. } if self.is_deaf => {

@@ -217,6 +217,16 @@ impl MemberState {
         self.seen_at.store(boot_time().0, Ordering::Release);
     }
 
+    /// Returns whether this is to be shown: it differs from what is shown, whether or not the
+    /// writer has hung since.
+    pub(crate) fn is_to_show(&self, serving: ServingState) -> bool {
+        match self.shown() {
+            // A group that is being founded: its first entry is agreed in a moment.
+            ServingState::Alone => serving == ServingState::Leader,
+            shown => shown != serving,
+        }
+    }
+
     pub(crate) fn set_serving_state(&self, serving: ServingState) {
         self.serving.store(serving as u8, Ordering::Release);
         self.changes.send_if_modified(|kept| std::mem::replace(kept, serving) != serving);
@@ -408,6 +418,22 @@ mod tests {
         state.set_lease(0);
         state.set_serving_state(ServingState::Alone);
         assert_eq!(state.admit(), Admission::Here);
+    }
+
+    #[test]
+    fn leader_that_fails_after_it_hung_is_shown_as_a_follower() {
+        let state = MemberState::default();
+        assert!(!state.is_to_show(ServingState::Follower), "its group is being founded");
+        assert!(state.is_to_show(ServingState::Leader));
+        state.set_serving_state(ServingState::Leader);
+        // As if it had looked last when the machine was booted.
+        state.seen_at.store(0, Ordering::Release);
+        assert_eq!(state.serving_state(), ServingState::Follower);
+        assert!(state.is_to_show(ServingState::Follower));
+        assert!(!state.is_to_show(ServingState::Leader));
+        state.set_serving_state(ServingState::Follower);
+        state.set_seen();
+        assert_eq!(state.serving_state(), ServingState::Follower);
     }
 
     #[test]

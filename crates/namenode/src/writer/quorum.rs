@@ -155,13 +155,7 @@ impl CatalogWriter {
         };
         self.state.group.set_lease(member.lease_until().0);
         self.state.group.set_fresh(member.replica.fresh_until());
-        if self.state.group.serving_state() == ServingState::Alone
-            && serving != ServingState::Leader
-        {
-            // A group that is being founded: its first entry is agreed in a moment.
-            return;
-        }
-        if serving != self.state.group.serving_state() {
+        if self.state.group.is_to_show(serving) {
             self.show_group();
             self.state.group.set_serving_state(serving);
         }

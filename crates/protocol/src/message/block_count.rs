@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Tier;
+
 /// What is counted for a block at one node, for that node and the caller of which it requests this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockCount {
@@ -9,10 +11,12 @@ pub enum BlockCount {
     Foreign,
     /// Nothing at this node: the block's home is another one, or its bytes are lost.
     Elsewhere,
-    /// Its writer may still add bytes.
+    /// Its writer may still add bytes, or the namenode may still take its end back.
     Open {
         /// The bytes that it was granted: it holds no more.
         bytes_max: u32,
+        /// The tier in which it was granted them.
+        tier: Tier,
     },
     /// Its length is final.
     Ended {

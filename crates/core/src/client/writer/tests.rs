@@ -106,6 +106,20 @@ fn window_bounds_writes_in_flight_and_goals_differ_in_what_they_wait_for() {
 }
 
 #[test]
+fn writer_that_failed_keeps_no_bytes() {
+    let bytes = std::rc::Rc::new([0; 100]);
+    let mut machine = WriteMachine::new(0, &[block(1, 1)], 8);
+    (0..3).for_each(|_| machine.push(std::rc::Rc::clone(&bytes), 100));
+    let WriteStep::Send(placed, sent) = machine.next(WriteGoal::Settled) else { panic!() };
+    drop(sent);
+    assert_eq!(std::rc::Rc::strong_count(&bytes), 4);
+    machine.failed();
+    assert_eq!(std::rc::Rc::strong_count(&bytes), 1);
+    assert!(!machine.acknowledged(placed.number), "its answer means nothing");
+    assert_eq!(machine.begin(), Err(ClosedWriter::Failed));
+}
+
+#[test]
 fn window_is_bounded_whatever_is_configured() {
     let mut machine = machine_with(usize::MAX, &[]);
     for id in 1..=WINDOW_MAX as u64 {
