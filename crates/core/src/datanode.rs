@@ -1,7 +1,7 @@
 //! A datanode's decisions about itself: when it registers, sends heartbeats and reports blocks,
 //! what each answer of the namenode means, when the node refuses writes, which damage it reports,
 //! what goes first over its link, what bodies of writes have of its memory, and how long the parts
-//! for a durable store are.
+//! for a durable store are and how many of them are sent at once.
 //!
 //! [`crate::block_table`] decides about single blocks, [`crate::notices`] about notices. Every time
 //! that a caller passes is in microseconds of the datanode's own clock, which must not go back; it
@@ -15,6 +15,7 @@ pub mod damages;
 pub mod drain_throttle;
 pub mod egress;
 pub mod known_log;
+pub mod link_queue;
 pub mod member;
 pub mod own_blocks;
 pub mod part_joins;
@@ -24,6 +25,7 @@ pub mod registration;
 pub mod repeat;
 pub mod report;
 pub mod store_reports;
+pub mod upload_window;
 
 pub use agent::{Act, Agent, SourceReading};
 pub use block_ends::{BlockEndStep, BlockEnds, LOOK_UP_BYTES};
@@ -33,6 +35,7 @@ pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;
 pub use known_log::{KnownLog, LostEnd};
+pub use link_queue::{LinkClass, LinkQueue, LinkTurn};
 pub use member::{
     BlockTotals, CallFailure, HeartbeatOutcome, Joining, MemberOptions, MemberStep, NodeMembership,
     Registration,
@@ -45,3 +48,4 @@ pub use push_targets::{PUSH_WITHIN, PushOutcome, PushTargets, push_failed};
 pub use registration::{RegistrationState, RequestStamp};
 pub use report::{ReportProgress, ReportStep};
 pub use store_reports::StoreReports;
+pub use upload_window::{UploadWindow, WindowPart};

@@ -10,11 +10,13 @@
 //! `None` when the call failed or its time was over.
 
 mod adopt;
+mod adoption_task;
 mod call_error;
 mod interface;
 mod leaving;
 mod noticed_nodes;
 mod restore;
+mod spread;
 mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +32,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal};
 use crate::Machine;
 use noticed_nodes::NoticedNodes;
 use restore::Restores;
+use spread::{PartSources, SendLoad};
 use task::{Directory, Stage, Task};
 
 /// Uploads that one datanode has under way at once, and orders to read back among them. Each has
@@ -55,7 +58,8 @@ const PARTS_MAX: u64 = 9000;
 
 /// Parts that one order sends: 64 MiB if each has [`PART_BYTES_MIN`]. An order that fails sends its
 /// parts again, so this bounds what a failure costs; with fewer, a large object takes more orders
-/// and look-ups.
+/// and look-ups. An object for which an order had no answer in its time, because its nodes or the
+/// store are slow, goes with one part in each order from then on: that needs an eighth of the rate.
 const PARTS_PER_ORDER_MAX: usize = 8;
 
 /// Half of the pause before a change is tried again for the first time; each further failure
@@ -111,6 +115,7 @@ pub struct DurableDrain {
     directories: BTreeMap<ObjectId, Directory>,
     restores: Restores,
     nodes: BTreeMap<NodeId, (StoreNode, usize)>,
+    sending: SendLoad,
     noticed: NoticedNodes,
     calls: BTreeMap<DurableCall, CallPurpose>,
     next_call: u64,
@@ -178,12 +183,13 @@ impl DurableDrain {
         let present: BTreeSet<ObjectId> = work.iter().map(|it| it.directory).collect();
         self.directories.retain(|id, _| present.contains(id));
         for DurableWork { directory, store, may_claim, adoption, changes } in work {
-            let known = self.directories.entry(directory).or_insert_with(|| Directory::new(store));
+            let new = || Directory::new(store, WINDOW_MIN);
+            let known = self.directories.entry(directory).or_insert_with(new);
             if !self.has_view && changes.iter().any(|change| removes(change.kind)) {
                 known.hold_until = Some(now + REMOVAL_SETTLES);
             }
             known.may_claim = may_claim;
-            adopt::see(&mut known.adoption, adoption);
+            adoption_task::see(&mut known.adoption, adoption);
             known.merge(changes);
         }
         self.has_view = true;
@@ -235,13 +241,13 @@ impl DurableDrain {
         for number in due {
             let directory = self.directories.get(&id);
             let is_full = directory.is_none_or(|it| it.calling() >= it.window);
-            if is_full || self.free_node(&store, None).is_none() {
+            if is_full || self.free_node(&store).is_none() {
                 return;
             }
             let Some(task) = self.task(id, number) else { continue };
             let (key, kind) = (task.key.clone(), task.kind);
             if let Some(upload) = task.ended_upload().cloned() {
-                let Some(node) = self.free_node(&store, None) else { return };
+                let Some(node) = self.free_node(&store) else { return };
                 let (node, address) = (node.node, node.address.clone());
                 if let Some(task) = self.task(id, number) {
                     task.is_calling = true;
@@ -270,7 +276,7 @@ impl DurableDrain {
             Stage::Uploading { next, .. } => *next,
             _ => 0,
         };
-        let wanted = part_bytes(bytes) * PARTS_PER_ORDER_MAX as u64;
+        let wanted = part_bytes(bytes) * parts_max(task) as u64;
         let call = self.call(CallPurpose::Layout { directory: id, number });
         self.outputs.push_back(DurableOutput::Layout { call, object, offset, bytes: wanted });
     }
@@ -297,7 +303,8 @@ impl DurableDrain {
             Stage::Uploading { upload, next, parts } => (Some(upload.clone()), *next, parts.len()),
             _ => (None, 0, 0),
         };
-        let Some((parts, end)) = task::parts_of(&layout, next, first, part_bytes(bytes)) else {
+        let bounds = (part_bytes(bytes), parts_max(task));
+        let Some((parts, end)) = task::parts_of(&layout, next, first, bounds) else {
             return self.fail(now, id, number, "the object's blocks do not follow each other");
         };
         let is_last = end >= bytes;
@@ -309,8 +316,7 @@ impl DurableDrain {
             return;
         }
         let (store, may_claim) = (known.store.clone(), known.may_claim);
-        let home = layout.blocks.first().and_then(|block| block.home);
-        let Some(node) = self.choose_node(&store, home, avoid) else {
+        let Some(node) = self.choose_node(&store, &PartSources::of(&parts), avoid) else {
             if self.is_reached(&store) {
                 // All of them are busy: again when an upload ends.
                 return;
@@ -331,10 +337,12 @@ impl DurableDrain {
         let Some((known, uploads)) = self.nodes.get_mut(&node) else { return };
         *uploads += 1;
         let address = known.address.clone();
+        let sources = PartSources::of(&order.parts);
         if let Some(task) = self.task(directory, number) {
             task.is_calling = true;
         }
         let call = self.call(CallPurpose::Upload { directory, number, node, is_last, end });
+        self.sending.begin(call, sources.sent(node));
         self.outputs.push_back(DurableOutput::Upload { call, node, address, order });
     }
 
@@ -359,6 +367,7 @@ impl DurableDrain {
                     _ => Stage::Waiting,
                 };
                 task.avoid = Some(node);
+                task.is_slow |= error.is_unanswered();
                 if let Some(directory) = self.directories.get_mut(&id) {
                     directory.window = (directory.window / 2).max(1);
                     if error.is_full() {
@@ -577,28 +586,25 @@ impl DurableDrain {
         nodes.filter(move |(node, uploads)| reaches(node) && *uploads < UPLOADS_PER_NODE_MAX)
     }
 
-    fn free_node(&self, store: &str, avoid: Option<NodeId>) -> Option<&StoreNode> {
-        let free = self.free_nodes(store).filter(|(node, _)| Some(node.node) != avoid);
+    fn free_node(&self, store: &str) -> Option<&StoreNode> {
+        let free = self.free_nodes(store);
         free.min_by_key(|(node, uploads)| (*uploads, node.node)).map(|(node, _)| node)
     }
 
-    /// Returns a node that reaches a store: the one that has the bytes if it is not busier than
-    /// others; not one that failed, if there is another one.
+    /// Returns the node that is to send parts to a store, of those that are free: the one with the
+    /// fewest bytes that it sends already or would have to read from other nodes first; not one
+    /// that failed, if there is another one.
     fn choose_node(
         &self,
         store: &str,
-        home: Option<NodeId>,
+        parts: &PartSources,
         avoid: Option<NodeId>,
     ) -> Option<NodeId> {
-        let least = self.free_node(store, avoid).or_else(|| self.free_node(store, None))?;
-        let uploads = |node: NodeId| self.nodes.get(&node).map(|(_, uploads)| *uploads);
-        let at_home = home.filter(|home| {
-            let reaches = |(node, _): &(StoreNode, usize)| node.stores.iter().any(|it| it == store);
-            Some(*home) != avoid
-                && self.nodes.get(home).is_some_and(reaches)
-                && uploads(*home) <= uploads(least.node)
+        let best = self.free_nodes(store).min_by_key(|(node, orders)| {
+            let bytes = self.sending.of(node.node).saturating_add(parts.elsewhere(node.node));
+            (Some(node.node) == avoid, bytes, *orders, node.node)
         });
-        Some(at_home.unwrap_or(least.node))
+        best.map(|(node, _)| node.node)
     }
 }
 
@@ -621,6 +627,7 @@ impl Machine for DurableDrain {
                 }
             }
             DurableInput::Uploaded { call, answer } => {
+                self.sending.end(call);
                 if let Some(CallPurpose::Upload { directory, number, node, is_last, end }) =
                     self.calls.remove(&call)
                 {
@@ -687,6 +694,11 @@ impl Machine for DurableDrain {
 /// Returns the bytes of each part of an object but the last.
 fn part_bytes(bytes: u64) -> u64 {
     bytes.div_ceil(PARTS_MAX).max(PART_BYTES_MIN)
+}
+
+/// Returns how many parts of an object an order sends.
+const fn parts_max(task: &Task) -> usize {
+    if task.is_slow { 1 } else { PARTS_PER_ORDER_MAX }
 }
 
 const fn removes(kind: DurableChangeKind) -> bool {

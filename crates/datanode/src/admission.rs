@@ -52,7 +52,9 @@ impl Service for Admission {
         let reply = self.membership().greet(hello)?;
         let caller = pass.map(|pass| AdmittedCaller { pass, own: Mutex::default() });
         let tenant = caller.as_ref().and_then(AdmittedCaller::tenant);
-        let share = self.service.shares().connection(tenant.as_deref());
+        let may_be_server = caller.as_ref().is_none_or(AdmittedCaller::is_server);
+        let is_of_datanode = hello.role == Role::Datanode && may_be_server;
+        let share = self.service.shares().connection_of(tenant.as_deref(), is_of_datanode);
         let (service, version) = (Arc::clone(&self.service), self.version);
         Ok((reply, Arc::new(Self { service, share, caller, version })))
     }
@@ -316,6 +318,11 @@ impl AdmittedCaller {
         let claims = self.pass.claims().ok()?;
         let root = (claims.role == TokenRole::Client).then(|| claims.root())?;
         root.map(|root| root.to_string())
+    }
+
+    /// Returns whether its token is that of a server or of an operator.
+    fn is_server(&self) -> bool {
+        self.pass.claims().is_ok_and(|claims| claims.role != TokenRole::Client)
     }
 
     /// Returns whether a frame may be served. Of a body that is still to come only the header

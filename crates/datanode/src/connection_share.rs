@@ -35,6 +35,8 @@ pub(crate) struct ConnectionShare {
     pub(crate) objects: Arc<RoomUser>,
     /// As the look-ups of owners at the namenode see it.
     pub(crate) owners: Arc<RoomUser>,
+    /// Whether the caller is a datanode: what it reads goes to the store of a durable directory.
+    pub(crate) is_of_datanode: bool,
 }
 
 /// A body that is being received into the arena. It is counted until this is dropped.
@@ -48,11 +50,20 @@ pub(crate) struct CountedBody {
 impl ConnectionShares {
     /// Returns a new connection: of a tenant, or with a share of its own.
     pub(crate) fn connection(&self, tenant: Option<&str>) -> Arc<ConnectionShare> {
+        self.connection_of(tenant, false)
+    }
+
+    /// The same for a caller that may be a datanode.
+    pub(crate) fn connection_of(
+        &self,
+        tenant: Option<&str>,
+        is_of_datanode: bool,
+    ) -> Arc<ConnectionShare> {
         let tenant = self.tenants.lock().tenant(tenant);
         let user = || RoomUser::new(&tenant);
         let (disk, objects, owners) = (user(), user(), user());
         let bodies = Arc::clone(&self.bodies);
-        Arc::new(ConnectionShare { tenant, bodies, disk, objects, owners })
+        Arc::new(ConnectionShare { tenant, bodies, disk, objects, owners, is_of_datanode })
     }
 }
 

@@ -13,6 +13,7 @@ mod options;
 mod overlaps;
 mod own_names;
 pub(crate) mod report;
+mod send_window;
 mod store_error;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ use self::bucket::Bucket;
 use self::files::Files;
 use self::options::check_apart;
 pub use self::options::{DurableOptions, DurableStoreError};
+use self::send_window::SendWindow;
 use self::store_error::StoreError;
 
 /// How long a bucket is taken to have the owner that it was seen to have: another directory may
@@ -135,6 +137,8 @@ struct DurableStore {
     owner: Mutex<Option<(String, Instant)>>,
     /// How long its parts may be.
     joins: Mutex<PartJoins>,
+    /// How many of them may be under way.
+    window: SendWindow,
 }
 
 #[derive(Debug)]
@@ -184,8 +188,8 @@ impl DurableStores {
         let mut stores = BTreeMap::new();
         for one in options {
             let (url, medium) = (one.url.clone(), one.open()?);
-            let store =
-                DurableStore { url, medium, owner: Mutex::default(), joins: Mutex::default() };
+            let (owner, joins) = (Mutex::default(), Mutex::default());
+            let store = DurableStore { url, medium, owner, joins, window: SendWindow::new() };
             if stores.insert(one.name.clone(), store).is_some() {
                 return Err(DurableStoreError::Twice { name: one.name.clone() });
             }
@@ -234,7 +238,8 @@ impl DurableStores {
         }
     }
 
-    /// Sends one part of an upload. Returns what the store answered.
+    /// Sends one part of an upload, once those under way leave it room. Returns what the store
+    /// answered.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -246,12 +251,17 @@ impl DurableStores {
         part: Vec<Bytes>,
     ) -> Result<String, Refusal> {
         let (found, bytes) = (self.find(store)?, part.iter().map(|piece| piece.len() as u64).sum());
+        let mut under_way = found.window.begin(bytes).await;
         let began = Instant::now();
         let sent = found.within(store, found.send(key, upload, (number, offset), part)).await;
         match &sent {
-            Ok(_) => found.joins.lock().sent(bytes, began.elapsed().into()),
+            Ok(_) => {
+                found.joins.lock().sent(bytes, began.elapsed().into());
+                under_way.taken();
+            }
             Err(_) => found.joins.lock().failed(),
         }
+        drop(under_way);
         sent.map_err(|refusal| for_bytes(refusal, bytes))
     }
 

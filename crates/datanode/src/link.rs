@@ -1,5 +1,5 @@
 //! The node's link: how many pushes there are at once, how fast bytes leave, and which leave first
-//! when the node drains. `core` decides, this waits.
+//! beside uploads, and when the node drains. `core` decides, this waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_core::datanode::{
-    DrainThrottle, Egress, HeldRead, PushOutcome, PushRate, PushTargets,
+    DrainThrottle, Egress, HeldRead, LinkClass, PushOutcome, PushRate, PushTargets,
 };
 use sanderling_protocol::frame::IS_LEAVING;
 use sanderling_protocol::{BlockId, Instant, NodeId, Op, Refusal};
@@ -129,7 +129,7 @@ impl Link {
         let pushing = self.pushing(length);
         if self.pacer.is_some() {
             let _permit = self.queued_pushes.acquire().await.expect("it is never closed");
-            self.leave(length.into()).await;
+            self.leave(LinkClass::Push, length.into()).await;
         }
         pushing
     }
@@ -146,9 +146,9 @@ impl Link {
     }
 
     /// Waits until so many bytes have left.
-    async fn leave(&self, bytes: u64) {
+    async fn leave(&self, class: LinkClass, bytes: u64) {
         if let Some(pacer) = &self.pacer {
-            pacer.leave(bytes).await;
+            pacer.leave(class, bytes).await;
         }
     }
 
@@ -156,16 +156,21 @@ impl Link {
     /// blocks that leave have had their part of the link.
     pub(crate) fn paced(
         self: &Arc<Self>,
+        class: LinkClass,
         is_fenced: impl FnOnce() -> bool,
         handled: Handled,
     ) -> Handled {
         let is_busy = self.reads.lock().throttle.is_busy(self.clock.now());
-        let is_leaving = is_busy && is_fenced();
+        let is_fenced = (is_busy || self.pacer.is_some()) && is_fenced();
+        let is_leaving = is_busy && is_fenced;
         if self.pacer.is_none() && !is_leaving {
             return handled;
         }
         if matches!(&handled, Handled::Now(response) if body_bytes(response) == 0) {
             return handled;
+        }
+        if let Some(pacer) = &self.pacer {
+            pacer.set_leaving(is_fenced);
         }
         let link = Arc::clone(self);
         Handled::Later(Box::pin(async move {
@@ -181,7 +186,7 @@ impl Link {
             if is_leaving {
                 link.read_turn(bytes).await;
             }
-            link.leave(bytes).await;
+            link.leave(class, bytes).await;
             response
         }))
     }
@@ -319,7 +324,7 @@ mod tests {
             });
         }
         tokio::task::yield_now().await;
-        link.leave(BLOCK.into()).await;
+        link.leave(LinkClass::Read, BLOCK.into()).await;
         let before = left.load(Ordering::Relaxed);
         assert!(before <= Egress::PUSHES_QUEUED_MAX, "{before} pushes were before the read");
     }

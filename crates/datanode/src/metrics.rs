@@ -113,8 +113,10 @@ impl MetricSources<'_> {
             ("written", load.written_bytes_total),
             ("pushed", load.pushed_bytes_total),
             ("stored", load.stored_bytes_total),
+            ("uploaded", self.store.uploaded_bytes()),
         ];
-        let help = "Bytes of blocks read and written by clients, pushed to and stored by datanodes";
+        let help = "Bytes of blocks read and written by clients, pushed to and stored by \
+                    datanodes, and read by datanodes for the stores of durable directories";
         to.count_each(("traffic_bytes", "direction"), help, traffic);
         let sizes = tiers.sizes().into_iter().map(|it| (it.tier.to_string(), it.bytes));
         to.add_each(("tier_capacity_bytes", "tier"), "Size of a tier", sizes);

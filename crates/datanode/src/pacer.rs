@@ -1,10 +1,11 @@
-//! Lets bytes leave at a rate, in the order in which they come.
+//! Lets bytes leave at a rate: clients' reads and pushes in the order in which they come, uploads
+//! behind them. `core` decides, this waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sanderling_core::datanode::Egress;
+use sanderling_core::datanode::{LinkClass, LinkQueue, LinkTurn};
 use sanderling_protocol::Instant;
 use tokio::sync::oneshot;
 use tokio::time::sleep_until;
@@ -22,18 +23,11 @@ pub(crate) struct Pacer {
 
 #[derive(Debug)]
 struct PacerState {
-    egress: Egress,
-    /// By the order in which they came.
-    waiting: BTreeMap<u64, WaitingBytes>,
-    next: u64,
-    /// Whether the task runs: what comes now waits.
+    queue: LinkQueue,
+    /// What gets the time of each that waits.
+    wakers: BTreeMap<u64, oneshot::Sender<Option<Instant>>>,
+    /// Whether the task runs, which looks at what waits.
     is_running: bool,
-}
-
-#[derive(Debug)]
-struct WaitingBytes {
-    bytes: u64,
-    left_at: oneshot::Sender<Option<Instant>>,
 }
 
 /// A place among those that wait; it is given up when this is dropped.
@@ -44,34 +38,41 @@ struct PacerPlace<'a> {
 
 impl Drop for PacerPlace<'_> {
     fn drop(&mut self) {
-        self.pacer.state.lock().waiting.remove(&self.number);
+        let mut state = self.pacer.state.lock();
+        // What has got its time does not wait.
+        if state.wakers.remove(&self.number).is_some() {
+            state.queue.give_up(self.number);
+        }
     }
 }
 
 impl Pacer {
     pub(crate) fn new(bytes_per_second: u64, clock: ProcessClock) -> Self {
-        let egress = Egress::new(Some(bytes_per_second));
-        let (waiting, next, is_running) = (BTreeMap::new(), 0, false);
-        Self { state: Mutex::new(PacerState { egress, waiting, next, is_running }), clock }
+        let (queue, wakers, is_running) =
+            (LinkQueue::new(bytes_per_second), BTreeMap::new(), false);
+        Self { state: Mutex::new(PacerState { queue, wakers, is_running }), clock }
+    }
+
+    /// Takes whether the node is to leave: uploads go before reads then.
+    pub(crate) fn set_leaving(&self, is_leaving: bool) {
+        self.state.lock().queue.set_leaving(is_leaving);
     }
 
     /// Waits until so many bytes have left.
-    pub(crate) async fn leave(self: &Arc<Self>, bytes: u64) {
+    pub(crate) async fn leave(self: &Arc<Self>, class: LinkClass, bytes: u64) {
         if bytes == 0 {
             return;
         }
         let (left_at, place) = oneshot::channel();
         let number = {
             let mut state = self.state.lock();
-            let number = state.next;
-            state.next += 1;
-            state.waiting.insert(number, WaitingBytes { bytes, left_at });
-            if !state.is_running {
-                let wait = self.let_leave(&mut state);
-                state.is_running = wait.is_some();
-                if let Some(wait) = wait {
-                    tokio::spawn(Arc::clone(self).run(wait));
-                }
+            let number = state.queue.add(self.clock.now(), class, bytes);
+            state.wakers.insert(number, left_at);
+            // Also while the task runs: it may wait for what uploads may send, which reads do not.
+            let wait = self.let_leave(&mut state);
+            if let Some(wait) = wait.filter(|_| !state.is_running) {
+                state.is_running = true;
+                tokio::spawn(Arc::clone(self).run(wait));
             }
             number
         };
@@ -85,19 +86,22 @@ impl Pacer {
     /// one waits; `None` if none does.
     fn let_leave(&self, state: &mut PacerState) -> Option<Instant> {
         let now = self.clock.now();
-        while let Some((_, first)) = state.waiting.pop_first() {
-            let left_at = state.egress.queue(now, first.bytes);
-            // It may be given up at this moment: its bytes count as sent then.
-            let _ = first.left_at.send(left_at);
-            let next_at = left_at.map(|at| at - Egress::AHEAD).filter(|at| *at > now);
-            if next_at.is_some() {
-                return next_at;
+        loop {
+            match state.queue.next(now) {
+                LinkTurn::Leaves { number, left_at } => {
+                    if let Some(waker) = state.wakers.remove(&number) {
+                        // It may be given up at this moment: its bytes count as sent then.
+                        let _ = waker.send(left_at);
+                    }
+                }
+                LinkTurn::Wait(at) => return Some(at),
+                LinkTurn::Idle => return None,
             }
         }
-        None
     }
 
-    /// Lets bytes leave until none wait.
+    /// Lets bytes leave until none wait. What comes meanwhile is looked at when it comes, and has to
+    /// wait for this timer only while the link is busy for as long.
     async fn run(self: Arc<Self>, mut wait: Instant) {
         loop {
             sleep_until(self.clock.moment(wait)).await;
@@ -130,13 +134,14 @@ mod tests {
     #[tokio::test]
     async fn answers_that_are_given_up_take_nothing_of_the_link() {
         let pacer = pacer();
-        let mut given_up: Vec<_> = (0..640).map(|_| Box::pin(pacer.leave(ANSWER))).collect();
+        let mut given_up: Vec<_> =
+            (0..640).map(|_| Box::pin(pacer.leave(LinkClass::Read, ANSWER))).collect();
         for answer in &mut given_up {
             assert!(answer.as_mut().now_or_never().is_none(), "it waits");
         }
         drop(given_up);
         let began = pacer.clock.now();
-        pacer.leave(ANSWER).await;
+        pacer.leave(LinkClass::Read, ANSWER).await;
         let took = pacer.clock.now().since(began);
         assert!(took < Millis(20_000), "behind all of them it takes 40 s: {took:?}");
     }
@@ -144,12 +149,15 @@ mod tests {
     #[tokio::test]
     async fn answer_whose_peer_takes_nothing_delays_no_other() {
         let pacer = pacer();
-        let mut stuck = [Box::pin(pacer.leave(ANSWER)), Box::pin(pacer.leave(ANSWER))];
+        let mut stuck = [
+            Box::pin(pacer.leave(LinkClass::Read, ANSWER)),
+            Box::pin(pacer.leave(LinkClass::Read, ANSWER)),
+        ];
         for answer in &mut stuck {
             assert!(answer.as_mut().now_or_never().is_none(), "it waits");
         }
         // Both are there yet, and nothing polls them.
-        pacer.leave(ANSWER).await;
+        pacer.leave(LinkClass::Read, ANSWER).await;
         drop(stuck);
     }
 
@@ -158,25 +166,41 @@ mod tests {
         let pacer = pacer();
         let began = pacer.clock.now();
         // A half of a second of the link, in 512 answers.
-        let short = (0..512).map(|_| pacer.leave(1 << 10));
+        let short = (0..512).map(|_| pacer.leave(LinkClass::Read, 1 << 10));
         futures_util::future::join_all(short).await;
         let took = pacer.clock.now().since(began);
         assert!(took >= Millis(490), "{took:?}");
-        pacer.leave(ANSWER).await;
+        pacer.leave(LinkClass::Read, ANSWER).await;
         let both = pacer.clock.now().since(began);
         assert!(both.0 < took.0 + 10_000, "{both:?}");
     }
 
     #[tokio::test]
+    async fn read_goes_before_uploads_that_have_waited_for_longer() {
+        let pacer = pacer();
+        let upload = |_| Box::pin(pacer.leave(LinkClass::Upload, 1 << 20));
+        let mut uploads: Vec<_> = (0..8).map(upload).collect();
+        for upload in &mut uploads {
+            assert!(upload.as_mut().now_or_never().is_none(), "it takes a second");
+        }
+        let began = pacer.clock.now();
+        for _ in 0..4 {
+            pacer.leave(LinkClass::Read, ANSWER).await;
+        }
+        let took = pacer.clock.now().since(began);
+        assert!(took < Millis(4_000), "behind all of them it takes 8 s: {took:?}");
+    }
+
+    #[tokio::test]
     async fn place_that_is_given_up_is_forgotten_and_no_bytes_wait_for_nothing() {
         let pacer = pacer();
-        let mut long = Box::pin(pacer.leave(64 << 20));
+        let mut long = Box::pin(pacer.leave(LinkClass::Read, 64 << 20));
         assert!(long.as_mut().now_or_never().is_none(), "a minute");
-        let mut waiting = Box::pin(pacer.leave(1));
+        let mut waiting = Box::pin(pacer.leave(LinkClass::Read, 1));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert_eq!(pacer.state.lock().waiting.len(), 1);
+        assert_eq!(pacer.state.lock().wakers.len(), 1);
         drop(waiting);
-        assert_eq!(pacer.state.lock().waiting.len(), 0);
-        assert!(pacer.leave(0).now_or_never().is_some());
+        assert_eq!(pacer.state.lock().wakers.len(), 0);
+        assert!(pacer.leave(LinkClass::Read, 0).now_or_never().is_some());
     }
 }

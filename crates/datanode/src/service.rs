@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use bytes::Bytes;
+use sanderling_core::datanode::LinkClass;
 use sanderling_core::shared_room::RoomBounds;
 use sanderling_protocol::local::LocalEndpoint;
 use sanderling_protocol::{BlockId, Header, Op, Refusal};
@@ -147,7 +148,7 @@ impl BlockService {
                 Err(Refusal::BadFrame { why })
             }
         };
-        self.timed(header.op, began, self.paced(&header, handled))
+        self.timed(header.op, began, self.paced(&header, handled, share))
     }
 
     /// Serves the frame of a body that was received straight into the arena.
@@ -162,7 +163,7 @@ impl BlockService {
             Op::Store => self.store_block(header, body, share),
             _ => self.write(header, body),
         };
-        self.timed(header.op, began, self.paced(&header, handled))
+        self.timed(header.op, began, self.paced(&header, handled, share))
     }
 
     /// Counts the time until the answer is there.
@@ -185,9 +186,15 @@ impl BlockService {
         }
     }
 
-    fn paced(&self, header: &Header, handled: Result<Handled, Refusal>) -> Handled {
+    fn paced(
+        &self,
+        header: &Header,
+        handled: Result<Handled, Refusal>,
+        share: &ConnectionShare,
+    ) -> Handled {
         let refused = |refusal| Handled::Now(self.refused(header, &refusal));
-        self.link.paced(|| self.store.is_fenced(), handled.unwrap_or_else(refused))
+        let class = if share.is_of_datanode { LinkClass::Upload } else { LinkClass::Read };
+        self.link.paced(class, || self.store.is_fenced(), handled.unwrap_or_else(refused))
     }
 
     /// Returns the refusal of a frame, and counts it.

@@ -29,6 +29,7 @@ use crate::write_queue::WriteQueue;
 #[derive(Debug, Default)]
 struct TrafficTotals {
     read_bytes: AtomicU64,
+    uploaded_bytes: AtomicU64,
     written_bytes: AtomicU64,
     pushed_bytes: AtomicU64,
     stored_bytes: AtomicU64,
@@ -95,6 +96,16 @@ impl BlockStore {
     /// Counts bytes that a client has read.
     pub(crate) fn count_read(&self, bytes: u64) {
         self.traffic.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that a datanode has read, which sends them to a store.
+    pub(crate) fn count_uploaded(&self, bytes: u64) {
+        self.traffic.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that datanodes have read to send them to stores.
+    pub(crate) fn uploaded_bytes(&self) -> u64 {
+        self.traffic.uploaded_bytes.load(Ordering::Relaxed)
     }
 
     /// Counts bytes that have arrived at another datanode.

@@ -1,32 +1,40 @@
 //! Objects on their way to the stores of durable directories.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 use sanderling_core::durable::{CHANGE_BEGINS_WITHIN, PART_BYTES_MIN};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, STORE_CHANGES_PER_ORDER_MAX};
 use sanderling_protocol::message::{DurableLoss, DurableReply, DurableRequest, LostBlock};
 use sanderling_protocol::order::{StoreChange, UploadBlock, UploadOrder, UploadPart};
 use sanderling_protocol::{
-    ClusterId, Header, Millis, ObjectId, Op, OrderReply, Refusal, Reply, Request, Tier,
+    ClusterId, Header, Millis, NodeId, ObjectId, Op, OrderReply, Refusal, Reply, Request, Tier,
 };
-use sanderling_transport::{CallError, Pool};
+use sanderling_transport::{CallError, Pool, Timeouts};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::durable::{DurableStores, StoreOwner};
 use crate::membership::Membership;
 
-/// Blocks of one part that are read at once. All of the shortest part: more would hold blocks of a
-/// larger part in memory before they are sent.
+/// Blocks of one part that are read at once, and blocks of all parts that are read from one home.
+/// All of the shortest part: more would hold blocks of a larger part in memory before they are
+/// sent, and wait in front of the home's link.
 const READS_AT_ONCE: usize = (PART_BYTES_MIN / BLOCK_BYTES_MAX as u64) as usize;
 
-/// Longest time to read one block. The default deadline of a client's call: longer than a namenode
-/// needs to find that a silent node is dead.
+/// Longest time to read or store one block that nothing holds back. The default deadline of a
+/// client's call: longer than a namenode needs to find that a silent node is dead.
 const READ_MAX: Duration = Duration::from_secs(10);
+
+/// Longest time to read a block while its home reports that it holds it back: readers go first
+/// there. What is read at once takes 32 s where they leave uploads the least (`UPLOADS_MIN` of the
+/// core's `link_queue`). The manager waits 64 s for an order.
+const HELD_READ_MAX: Duration = Duration::from_secs(40);
 
 /// After this time no further block of an order is read back: the answer is to arrive while the
 /// manager waits for it, because blocks that it does not report count nowhere. One more block may
@@ -47,16 +55,18 @@ pub(crate) struct Uploader {
     pool: Pool,
     /// Where this node serves blocks.
     address: String,
+    /// Places of reads at each home from which some are under way.
+    homes: Mutex<BTreeMap<NodeId, Arc<Semaphore>>>,
 }
 
 impl Uploader {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         stores: Arc<DurableStores>,
         membership: Arc<Membership>,
         pool: Pool,
         address: String,
     ) -> Self {
-        Self { stores, membership, pool, address }
+        Self { stores, membership, pool, address, homes: Mutex::default() }
     }
 
     fn cluster(&self) -> ClusterId {
@@ -120,14 +130,26 @@ impl Uploader {
         Ok(bytes)
     }
 
+    /// Returns the places of reads from a node.
+    fn places_at(&self, node: NodeId) -> Arc<Semaphore> {
+        let mut homes = self.homes.lock();
+        // No read has or waits for one of the others.
+        homes.retain(|_, places| Arc::strong_count(places) > 1);
+        let new = || Arc::new(Semaphore::new(READS_AT_ONCE));
+        Arc::clone(homes.entry(node).or_insert_with(new))
+    }
+
     /// Reads a block at its home, which may be this node, and verifies it.
     async fn read_block(&self, block: UploadBlock) -> Result<Bytes, Refusal> {
         let UploadBlock { block, epoch, length, node, address } = block;
         let mut header = Header::new(Op::Read, 0);
         (header.block, header.epoch, header.length) = (block, epoch, length);
-        let deadline = Instant::now() + READ_MAX;
+        let places = self.places_at(node);
+        let _place = places.acquire().await.expect("the semaphore is never closed");
+        let (deadline, idle) = (Instant::now() + HELD_READ_MAX, Some(READ_MAX));
+        let timeouts = Timeouts { deadline, idle };
         let failed = |why: String| Refusal::RetryAfter { after: LOOK_UP_AFTER, why };
-        let frame = match self.pool.call(&address, Some(node), header, vec![], deadline).await {
+        let frame = match self.pool.call(&address, Some(node), header, vec![], timeouts).await {
             Ok(frame) => frame,
             Err(CallError::Refused(refusal)) => {
                 return Err(failed(format!("block {block} at node {node}: {refusal}")));

@@ -10,6 +10,7 @@ mod faults;
 mod hung;
 mod limits;
 mod notice;
+mod pacing;
 mod reading_back;
 mod seen;
 mod vanishing;

@@ -3,7 +3,7 @@
 use sanderling_protocol::{Instant, Millis};
 
 /// A token bucket over the bytes of blocks that a node sends: reads and pushes, first come first
-/// served, as one queue in front of one link.
+/// served, as one queue in front of one link. [`super::LinkQueue`] decides what is queued next.
 #[derive(Debug, Clone)]
 pub struct Egress {
     bytes_per_second: Option<u64>,
@@ -36,12 +36,25 @@ impl Egress {
 
     /// Queues so many bytes; returns when they have left, or `None` when that is now.
     pub fn queue(&mut self, now: Instant, bytes: u64) -> Option<Instant> {
+        self.queue_since(now, now, bytes)
+    }
+
+    /// The same for bytes that could have been queued since then, had the timer not been late: a
+    /// timer that is late by up to [`Self::AHEAD`] takes nothing of the rate.
+    pub fn queue_since(&mut self, now: Instant, since: Instant, bytes: u64) -> Option<Instant> {
         let rate = self.bytes_per_second.filter(|_| bytes > 0)?.max(1);
         let takes = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         let takes = u64::try_from(takes).unwrap_or(u64::MAX);
-        let earliest = (now - Self::BURST).0.saturating_mul(1000);
+        let earliest = since.max(now - Self::AHEAD).min(now - Self::BURST);
+        let earliest = earliest.0.saturating_mul(1000);
         self.free_at_nanos = self.free_at_nanos.max(earliest).saturating_add(takes);
-        Some(Instant(self.free_at_nanos.div_ceil(1000))).filter(|at| *at > now)
+        Some(self.free_at()).filter(|at| *at > now)
+    }
+
+    /// Returns when the last byte that was queued has left.
+    #[must_use]
+    pub const fn free_at(&self) -> Instant {
+        Instant(self.free_at_nanos.div_ceil(1000))
     }
 }
 
@@ -69,6 +82,17 @@ mod tests {
         }
         let at = egress.queue(NOW, 4096).expect("four gigabytes take a while");
         assert!((1_361..=1_362).contains(&(at.since(NOW).0)), "{at:?}");
+    }
+
+    #[test]
+    fn timer_that_is_late_takes_nothing_of_the_rate() {
+        let mut egress = Egress::new(Some(1_000_000));
+        let at = egress.queue(NOW, 100_000).expect("it takes 96 ms");
+        let late = at + Millis(30);
+        assert_eq!(egress.queue_since(late, at, 100_000), Some(at + Millis(100)));
+        let late = egress.free_at() + Millis(500);
+        let left_at = egress.queue_since(late, egress.free_at(), 100_000);
+        assert_eq!(left_at, Some(late + Millis(50)), "a pause saves no more than that");
     }
 
     #[test]

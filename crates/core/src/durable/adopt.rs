@@ -4,52 +4,11 @@
 use sanderling_protocol::message::{Adopted, AdoptionStep, StoreSlice};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 
+use super::adoption_task::AdoptionTask;
 use super::call_error::DurableCallError;
 use super::interface::DurableOutput;
+use super::spread::PartSources;
 use super::{CallPurpose, DurableDrain, RETRY_MAX, RETRY_MIN};
-
-/// The adoption of one store.
-#[derive(Debug)]
-pub(super) struct AdoptionTask {
-    step: AdoptionStep,
-    /// An order is under way, or what came of it is not reported.
-    is_busy: bool,
-    /// The store was taken, and its former owner may change it until then.
-    settles_at: Option<Instant>,
-    tries: u32,
-    retry_at: Option<Instant>,
-    avoid: Option<NodeId>,
-}
-
-impl AdoptionTask {
-    fn new(step: AdoptionStep) -> Self {
-        Self { step, is_busy: false, settles_at: None, tries: 0, retry_at: None, avoid: None }
-    }
-
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        if self.is_busy { None } else { self.settles_at.or(self.retry_at) }
-    }
-
-    pub(super) fn wake(&mut self, now: Instant) {
-        if self.retry_at.is_some_and(|at| at <= now) {
-            self.retry_at = None;
-        }
-    }
-}
-
-/// Takes what a view shows. One that is older than what was done since shows an earlier step: that
-/// is made again and changes nothing.
-pub(super) fn see(task: &mut Option<AdoptionTask>, step: Option<AdoptionStep>) {
-    match (task.as_mut(), step) {
-        (_, None) => *task = None,
-        (None, Some(step)) => *task = Some(AdoptionTask::new(step)),
-        (Some(known), Some(step)) => {
-            if !known.is_busy && known.step != step {
-                *known = AdoptionTask::new(step);
-            }
-        }
-    }
-}
 
 impl DurableDrain {
     /// Orders the next step of an adoption. One at a time: a slice takes memory.
@@ -83,7 +42,8 @@ impl DurableDrain {
             self.report.adopted.push(Adopted { directory: id, step, slice });
             return true;
         }
-        let Some(node) = self.choose_node(&store, None, avoid) else { return false };
+        let sources = PartSources::default();
+        let Some(node) = self.choose_node(&store, &sources, avoid) else { return false };
         let address = self.nodes[&node].0.address.clone();
         self.set_busy(id);
         let call = self.call(CallPurpose::Adopt { directory: id, node });

@@ -45,6 +45,11 @@ impl DurableCallError {
         matches!(self, Self::Refused(Refusal::NodeFull { .. }))
     }
 
+    /// Returns whether the order came to no end in its time.
+    pub(super) const fn is_unanswered(&self) -> bool {
+        matches!(self, Self::NoAnswer { .. })
+    }
+
     /// Returns whether the datanode could not read the object's own bytes, which shows nothing of
     /// the store. Another failure may be that datanode's alone: the store is full all the same.
     pub(super) const fn is_unread(&self) -> bool {

@@ -83,6 +83,7 @@ impl DurableDrain {
         for call in calls {
             match self.calls.remove(&call) {
                 Some(CallPurpose::Upload { directory, number, node, is_last, end }) => {
+                    self.sending.end(call);
                     let place = (directory, number, node);
                     self.on_uploaded(now, place, (is_last, end), Err(gone(node)));
                 }

@@ -7,8 +7,7 @@ use sanderling_protocol::message::{DurableChange, DurableChangeKind, Layout};
 use sanderling_protocol::order::{StoreChange, UploadBlock, UploadPart};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 
-use super::adopt::AdoptionTask;
-use super::{PARTS_PER_ORDER_MAX, WINDOW_MIN};
+use super::adoption_task::AdoptionTask;
 
 /// How long the new name of an object is kept: longer than a view is under way. A view is a call of
 /// 2 s by default. Chosen, not measured: a name costs some hundred bytes.
@@ -66,6 +65,8 @@ pub(super) struct Task {
     pub(super) tries: u32,
     pub(super) retry_at: Option<Instant>,
     pub(super) avoid: Option<NodeId>,
+    /// An order for it had no answer in its time: it goes part by part from then on.
+    pub(super) is_slow: bool,
     /// How often the store had no room for it while it was the first change, since its bytes could
     /// not be read.
     pub(super) failed_first: u32,
@@ -87,11 +88,11 @@ pub(super) enum Stage {
 }
 
 impl Directory {
-    pub(super) const fn new(store: String) -> Self {
+    pub(super) const fn new(store: String, window: usize) -> Self {
         Self {
             store,
             may_claim: false,
-            window: WINDOW_MIN,
+            window,
             tasks: BTreeMap::new(),
             done: 0,
             unreported: BTreeMap::new(),
@@ -140,6 +141,7 @@ impl Directory {
                         tries: 0,
                         retry_at: None,
                         avoid: None,
+                        is_slow: false,
                         failed_first: 0,
                     };
                     self.tasks.insert(number, task);
@@ -334,13 +336,13 @@ fn overlaps(one: &str, other: &str) -> bool {
     is_below(one, other) || is_below(other, one)
 }
 
-/// Cuts the first bytes of a layout, which begin at `from`, into parts. Returns the parts and the
-/// offset behind them; `None` if the layout has a gap.
+/// Cuts the first bytes of a layout, which begin at `from`, into parts of so many bytes, at most so
+/// many. Returns the parts and the offset behind them; `None` if the layout has a gap.
 pub(super) fn parts_of(
     layout: &Layout,
     from: u64,
     first: usize,
-    part_bytes: u64,
+    (part_bytes, parts_max): (u64, usize),
 ) -> Option<(Vec<UploadPart>, u64)> {
     let mut parts: Vec<UploadPart> = Vec::new();
     let mut end = from;
@@ -366,7 +368,7 @@ pub(super) fn parts_of(
         if end - open.offset >= part_bytes {
             let number = first + parts.len() + 1;
             parts.push(std::mem::replace(&mut open, new_part(number, end, Vec::new())));
-            if parts.len() == PARTS_PER_ORDER_MAX {
+            if parts.len() == parts_max {
                 return Some((parts, end));
             }
         }

@@ -15,6 +15,7 @@ use super::*;
 use crate::catalog::{Action, Catalog, Command, DurableAction};
 
 mod adoption;
+mod choosing;
 mod content;
 mod datanodes;
 mod mistakes;

@@ -49,23 +49,39 @@ impl BlockService {
         };
         if bytes.is_blocking() {
             let room = self.disk_room.request(share, u64::from(length))?;
-            let read = move |service: &Self| service.read_answer(&header, &bytes);
+            let share = Arc::clone(share);
+            let read = move |service: &Self| service.read_answer(&header, &bytes, &share);
             return Ok(self.later_from_disk(header, room, read));
         }
         let _in_flight = self.activity.enter();
-        self.read_answer(&header, &bytes).map(Handled::Now)
+        self.read_answer(&header, &bytes, share).map(Handled::Now)
     }
 
-    fn read_answer(&self, header: &Header, bytes: &BlockBytes) -> Result<Response, Refusal> {
+    fn read_answer(
+        &self,
+        header: &Header,
+        bytes: &BlockBytes,
+        share: &ConnectionShare,
+    ) -> Result<Response, Refusal> {
         let offset = u32::try_from(header.offset).expect("admitted below a block's length");
         let looked = if header.flags & IS_COMPLAINT == 0 { Ok(()) } else { bytes.inspect(true) };
         let read = looked.and_then(|()| bytes.read(offset, header.length));
         let read = read.map_err(|error| self.store.refusal_of(header.block, bytes, error))?;
-        Ok(self.read_reply(header, read))
+        Ok(self.read_reply(header, read, share))
     }
 
-    pub(super) fn read_reply(&self, header: &Header, read: ReadBytes) -> Response {
-        self.store.count_read(u64::from(header.length));
+    pub(super) fn read_reply(
+        &self,
+        header: &Header,
+        read: ReadBytes,
+        share: &ConnectionShare,
+    ) -> Response {
+        let bytes = u64::from(header.length);
+        if share.is_of_datanode {
+            self.store.count_uploaded(bytes);
+        } else {
+            self.store.count_read(bytes);
+        }
         let mut reply = header.reply();
         reply.offset = header.offset;
         reply.length = header.length;

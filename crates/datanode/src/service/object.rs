@@ -42,9 +42,10 @@ impl BlockService {
             let range = RangeRequest { block, epoch, offset, length };
             let found = service.fetch_range(range, &share).await?;
             let room = found.disk_bytes(&range);
+            let reader = Arc::clone(&share);
             let answer = move |service: &Self| {
                 let read = service.read_fetched(range, found)?;
-                Ok(service.read_reply(&header, read))
+                Ok(service.read_reply(&header, read, &reader))
             };
             service.with_disk_room(room, &share, answer).await
         })
