@@ -74,6 +74,15 @@ pub(crate) struct DurableStores {
     joined_parts: Semaphore,
 }
 
+/// A part that may be joined with the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct JoinablePart {
+    /// Its bytes.
+    pub(crate) bytes: u64,
+    /// The memory that they take until they are sent.
+    pub(crate) memory: u64,
+}
+
 /// Successive parts of an upload that one request sends, and the memory that they take.
 pub(crate) struct JoinedParts<'a> {
     /// How many they are.
@@ -220,17 +229,18 @@ impl DurableStores {
         found.within(store, found.begin(key)).await
     }
 
-    /// Returns which of the first of these parts, by their bytes, are to be sent as one. A store in
-    /// a directory has no requests that could be fewer.
-    pub(crate) fn joined(&self, store: &str, parts: &[u64]) -> JoinedParts<'_> {
+    /// Returns which of the first of these parts are to be sent as one. A store in a directory has
+    /// no requests that could be fewer.
+    pub(crate) fn joined(&self, store: &str, parts: &[JoinablePart]) -> JoinedParts<'_> {
         let alone = JoinedParts { count: 1, _memory: None };
         let Some(found) = self.stores.get(store) else { return alone };
         if matches!(found.medium, Medium::Files(_)) {
             return alone;
         }
-        let count = found.joins.lock().joined(parts);
+        let bytes: Vec<u64> = parts.iter().map(|part| part.bytes).collect();
+        let count = found.joins.lock().joined(&bytes);
         assert!(count == 1 || count <= parts.len(), "only parts that are there are joined");
-        let later: u64 = parts.iter().take(count).skip(1).sum();
+        let later: u64 = parts.iter().take(count).skip(1).map(|part| part.memory).sum();
         let units = u32::try_from(later.div_ceil(JOINED_UNIT_BYTES)).unwrap_or(u32::MAX);
         match self.joined_parts.try_acquire_many(units) {
             Ok(memory) => JoinedParts { count, _memory: Some(memory) },
@@ -259,7 +269,7 @@ impl DurableStores {
                 found.joins.lock().sent(bytes, began.elapsed().into());
                 under_way.taken();
             }
-            Err(_) => found.joins.lock().failed(),
+            Err(_) => found.joins.lock().failed(bytes),
         }
         drop(under_way);
         sent.map_err(|refusal| for_bytes(refusal, bytes))

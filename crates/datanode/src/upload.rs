@@ -19,7 +19,7 @@ use sanderling_transport::{CallError, Pool, Timeouts};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::durable::{DurableStores, StoreOwner};
+use crate::durable::{DurableStores, JoinablePart, StoreOwner};
 use crate::membership::Membership;
 
 /// Blocks of one part that are read at once, and blocks of all parts that are read from one home.
@@ -347,15 +347,20 @@ impl Uploader {
     }
 }
 
-/// Returns the bytes of the first parts, as many as can be joined: the bytes that live in the
-/// catalog are before the blocks of a part.
-fn joinable(parts: &VecDeque<UploadPart>) -> Vec<u64> {
-    let bytes = |part: &UploadPart| {
-        let blocks = part.blocks.iter().map(|block| u64::from(block.length));
-        part.inline.len() as u64 + blocks.sum::<u64>()
+/// Returns the first parts, as many as can be joined: the bytes that live in the catalog are before
+/// the blocks of a part.
+fn joinable(parts: &VecDeque<UploadPart>) -> Vec<JoinablePart> {
+    let joinable = |part: &UploadPart| {
+        let inline = part.inline.len() as u64;
+        let mut joinable = JoinablePart { bytes: inline, memory: inline };
+        for length in part.blocks.iter().map(|block| block.length) {
+            joinable.bytes += u64::from(length);
+            joinable.memory += sanderling_transport::body_memory(length as usize) as u64;
+        }
+        joinable
     };
     let later = parts.iter().skip(1).take_while(|part| part.inline.is_empty());
-    parts.iter().take(1).chain(later).map(bytes).collect()
+    parts.iter().take(1).chain(later).map(joinable).collect()
 }
 
 /// Joins parts that follow each other; `None` if there is none.

@@ -31,6 +31,8 @@ struct Bucket {
     requests: Vec<Method>,
     /// Refuses the next part.
     refuses: bool,
+    /// Refuses longer parts, as a proxy before it with such a limit does.
+    part_bytes_max: Option<u64>,
 }
 
 type Parameters = BTreeMap<String, String>;
@@ -57,10 +59,12 @@ impl Bucket {
         }
         let number = of.get("partNumber").map(|number| number.parse().unwrap());
         let tag = [(header::ETAG, "\"1\"")];
+        let is_long = self.part_bytes_max.is_some_and(|it| body.len() as u64 > it);
         match (method, number) {
             (Method::PUT, Some(_)) if std::mem::take(&mut self.refuses) => {
                 StatusCode::FORBIDDEN.into_response()
             }
+            (Method::PUT, Some(_)) if is_long => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
             (Method::PUT, Some(number)) => {
                 self.parts.insert(number, body);
                 tag.into_response()
@@ -108,18 +112,26 @@ fn xml(body: &str) -> Response {
     ([(header::CONTENT_TYPE, "application/xml")], text).into_response()
 }
 
-/// A datanode with a pack in its blocks, and the bucket that it reaches.
+/// A datanode with an object in its blocks, and the bucket that it reaches.
 struct Packed {
     bucket: Arc<Mutex<Bucket>>,
     server: DatanodeServer,
     caller: Caller,
+    /// The lengths of the blocks, which have the numbers from 1 on.
+    lengths: Vec<u64>,
     content: Vec<u8>,
     _namenode: Served,
 }
 
 impl Packed {
-    /// Starts it with all the memory that it likes to have, or with as little as it needs.
-    async fn start(is_small: bool) -> Self {
+    /// Starts it with a pack and all the memory that it likes to have.
+    async fn start() -> Self {
+        Self::start_with(pack(), None).await
+    }
+
+    /// Starts it with blocks of these lengths. `more` is how much memory it has beyond the least
+    /// that it needs; `None` for all that it likes to have.
+    async fn start_with(lengths: Vec<u64>, more: Option<u64>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let bucket = Arc::<Mutex<Bucket>>::default();
@@ -137,45 +149,51 @@ impl Packed {
         let mut options = namenode.options();
         options.dram_bytes = 64 << 20;
         options.durable = vec![DurableOptions { name, url, settings }];
-        if is_small {
+        if let Some(more) = more {
             options.memory_max = Some(1);
             let refused = DatanodeServer::start(options.clone()).await.err().unwrap();
             let DatanodeStartError::MemoryMax { min, .. } = refused else { panic!("{refused}") };
-            options.memory_max = Some(min);
+            options.memory_max = Some(min + more);
         }
         let server = DatanodeServer::start(options).await.unwrap();
         let caller = Caller::new(&server);
         let mut content = Vec::new();
-        for (block, length) in lengths() {
-            let piece = bytes(length as usize, block as u8);
+        for (block, length) in (1..).zip(&lengths) {
+            let piece = bytes(*length as usize, block as u8);
             for (index, run) in piece.chunks(256 << 10).enumerate() {
                 caller.write(block, index as u64 * (256 << 10), run).await.unwrap();
             }
             content.extend(piece);
         }
-        Self { bucket, server, caller, content, _namenode: namenode }
+        Self { bucket, server, caller, lengths, content, _namenode: namenode }
     }
 
-    /// Returns the parts as the manager orders them: of 8 MiB, and the rest.
+    /// Returns the parts as the manager orders them: of 8 MiB at least, and the rest.
     fn parts(&self) -> Vec<UploadPart> {
-        let block = |(block, length): (u64, u64)| UploadBlock {
-            block: BlockId(block),
-            epoch: Epoch(1),
-            length: length as u32,
-            node: self.server.node(),
-            address: self.server.address().to_string(),
-        };
-        let blocks: Vec<UploadBlock> = lengths().map(block).collect();
-        let part = |(number, blocks): (usize, &[UploadBlock])| UploadPart {
-            number: number as u32,
-            offset: number as u64 * 8 * MIB,
-            inline: Vec::new(),
-            blocks: blocks.to_vec(),
-        };
-        blocks.chunks(8).enumerate().map(part).collect()
+        let (mut parts, mut end) = (Vec::<UploadPart>::new(), 0_u64);
+        for (block, length) in (1..).zip(&self.lengths) {
+            let block = UploadBlock {
+                block: BlockId(block),
+                epoch: Epoch(1),
+                length: *length as u32,
+                node: self.server.node(),
+                address: self.server.address().to_string(),
+            };
+            match parts.last_mut() {
+                Some(part) if end - part.offset < 8 * MIB => part.blocks.push(block),
+                _ => parts.push(UploadPart {
+                    number: parts.len() as u32,
+                    offset: end,
+                    inline: Vec::new(),
+                    blocks: vec![block],
+                }),
+            }
+            end += length;
+        }
+        parts
     }
 
-    /// Sends the pack; returns the upload, and its parts in the bucket.
+    /// Sends the object; returns the upload, and its parts in the bucket.
     async fn send(&self) -> Result<(String, Vec<String>), Refusal> {
         let (store, key, upload) = ("s".to_owned(), "x".to_owned(), None);
         let (directory, may_claim, parts) = (ObjectId(7), true, self.parts());
@@ -187,7 +205,7 @@ impl Packed {
         }
     }
 
-    /// Sends the pack and completes it; returns how many requests that took.
+    /// Sends the object and completes it; returns how many requests that took.
     async fn put(&self) -> usize {
         self.bucket.lock().requests.clear();
         let (upload, parts) = self.send().await.unwrap();
@@ -202,14 +220,14 @@ impl Packed {
     }
 }
 
-/// Returns the numbers and lengths of the pack's blocks.
-fn lengths() -> impl Iterator<Item = (u64, u64)> {
-    (1..=32).map(|block| (block, MIB)).chain([(33, LAST)])
+/// Returns the lengths of a pack's blocks.
+fn pack() -> Vec<u64> {
+    [&[MIB; 32][..], &[LAST]].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pack_takes_four_requests_once_the_bucket_has_shown_how_fast_it_is() {
-    let packed = Packed::start(false).await;
+    let packed = Packed::start().await;
     // The first part shows it, and the rest goes as one.
     assert_eq!(packed.put().await, 5);
     // To begin, all of it, to complete, and to verify the length.
@@ -217,15 +235,42 @@ async fn pack_takes_four_requests_once_the_bucket_has_shown_how_fast_it_is() {
     packed.bucket.lock().refuses = true;
     let refused = packed.send().await.unwrap_err();
     assert!(matches!(refused, Refusal::TierFailed { .. }), "{refused}");
-    assert_eq!(packed.put().await, 5, "a bucket that has failed shows it again");
+    // It shows it again, and then gets parts of half a pack at most.
+    assert_eq!(packed.put().await, 3 + 3);
+    packed.server.stop().await;
+}
+
+/// In each order for the pack, the part after the first would be as long as all of the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_that_refuses_long_parts_gets_the_pack_in_shorter_ones() {
+    let packed = Packed::start().await;
+    packed.bucket.lock().part_bytes_max = Some(16 * MIB);
+    let refused = packed.send().await.unwrap_err();
+    assert!(matches!(refused, Refusal::TierFailed { .. }), "{refused}");
+    for _ in 0..2 {
+        assert_eq!(packed.put().await, 3 + 4);
+    }
     packed.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parts_stay_short_where_there_is_no_memory_for_longer_ones() {
-    let packed = Packed::start(true).await;
+    let packed = Packed::start_with(pack(), Some(0)).await;
     for _ in 0..2 {
         assert_eq!(packed.put().await, 3 + 5);
     }
     packed.server.stop().await;
+}
+
+/// Joined parts have 10 MiB of memory. A part of 16 blocks has about 8 MiB in both cases, and twice
+/// as much memory where a block is a little longer than half a buffer.
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_are_joined_as_far_as_there_is_memory_for_the_buffers_of_their_blocks() {
+    for (length, requests) in [(512 << 10, 3 + 2), (520 << 10, 3 + 3)] {
+        let packed = Packed::start_with(vec![length; 48], Some(80 * MIB)).await;
+        for _ in 0..2 {
+            assert_eq!(packed.put().await, requests, "blocks of {length} bytes");
+        }
+        packed.server.stop().await;
+    }
 }

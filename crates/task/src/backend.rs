@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use crate::bucket::{BucketUrl, BucketUrlError, TaskBucket};
 use crate::encryption::drawn;
-use crate::mounts;
+use crate::mounts::{self, MountedThere};
 use crate::task_failure::TaskFailure;
 use crate::unfinished;
 
@@ -49,7 +49,7 @@ pub(crate) enum BackendSpec {
     Store(StorePath),
     /// A directory of this machine, or one that is mounted there.
     Directory(PathBuf),
-    /// A directory that is refused while nothing is mounted there.
+    /// A mount point, which is refused while no file system is mounted there.
     Mounted(PathBuf),
     /// A place in a bucket.
     Bucket(BucketUrl),
@@ -97,8 +97,8 @@ impl TaskBackend {
     /// Opens the place of all tasks.
     ///
     /// # Errors
-    /// Unavailable (4) when the namenode does not answer, or when nothing is mounted where a mount
-    /// is required.
+    /// Unavailable (4) when the namenode does not answer, or when no file system is mounted where
+    /// one is required.
     pub(crate) async fn open(session: &Session, spec: &BackendSpec) -> Result<Self, Failure> {
         Ok(match spec {
             BackendSpec::Directory(directory) => Self::Directory(directory.clone()),
@@ -465,15 +465,22 @@ impl TaskBackend {
     }
 }
 
-/// Refuses a directory that is not mounted. Nothing was made there.
+/// Refuses a directory where no file system is mounted. Nothing was made there.
 fn expect_mount(directory: &Path) -> Result<(), Failure> {
-    let is_on_root = mounts::is_on_root(directory);
-    if !is_on_root.map_err(|error| Failure::file(directory, error))? {
-        return Ok(());
-    }
+    let there = mounts::mounted_there(directory);
+    let why = match there.map_err(|error| Failure::file(directory, error))? {
+        MountedThere::OtherFileSystem => return Ok(()),
+        MountedThere::Nothing => "nothing is mounted there",
+        MountedThere::SameFileSystem => {
+            "what is mounted there is a directory of the file system above it, or of /"
+        }
+    };
     let shown = directory.display();
-    let cause = format!("mount:{shown}: nothing is mounted there, it is on the file system of /");
-    let next = format!("mount it, or the same with dir:{shown} for this machine's own disk");
+    let next = format!(
+        "mount a file system there, name the mount point itself, or the same with dir:{shown} for \
+         any directory"
+    );
+    let cause = format!("mount:{shown}: {why}");
     Err(Failure::new(Exit::Unavailable, FailureKind::TaskBackend, cause).next(next))
 }
 

@@ -316,10 +316,10 @@ impl Generations {
         reader.await.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?
     }
 
-    /// Removes the generations that were given up, and what is older than the newest `keep` ones
-    /// and, below a durable directory, than the newest one that the store has, but no pack while
-    /// one of no use is among these; only for the holder of the lock, while no dump is under way.
-    /// It stops when another runner has taken the lock meanwhile.
+    /// Removes the generations that were given up, what is older than the newest `keep` ones, and
+    /// what a collection has stored again; below a durable directory nothing from the newest one on
+    /// that the store has, and no pack while one of no use is left. Only for the holder of the
+    /// lock, while no dump is under way. It stops when another runner has taken the lock meanwhile.
     ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.
@@ -458,9 +458,18 @@ pub(crate) fn key_evidence(looked: &[CheckedGeneration]) -> Vec<KeyEvidence> {
 
 /// Returns what decides about removals.
 pub(crate) fn found(looked: &[CheckedGeneration]) -> Vec<FoundGeneration> {
-    let found = |(number, manifest): &CheckedGeneration| FoundGeneration {
-        number: *number,
-        packs: manifest.as_ref().ok().map(|manifest| manifest.packs.clone()),
+    let good = || looked.iter().filter_map(|(_, manifest)| manifest.as_ref().ok());
+    let replaced_by = |old: &CheckpointManifest| {
+        let newer = good().filter(|it| it.generation > old.generation && it.has_state_of(old));
+        newer.map(|it| it.generation).max()
+    };
+    let found = |(number, manifest): &CheckedGeneration| {
+        let manifest = manifest.as_ref().ok();
+        FoundGeneration {
+            number: *number,
+            packs: manifest.map(|manifest| manifest.packs.clone()),
+            replaced_by: manifest.and_then(replaced_by),
+        }
     };
     looked.iter().map(found).collect()
 }

@@ -153,6 +153,21 @@ struct Collected {
     refused: Vec<u64>,
 }
 
+impl Collected {
+    /// Adds what was removed before.
+    fn after(mut self, before: RemovalPlan) -> Self {
+        self.plan.generations = [before.generations, self.plan.generations].concat();
+        self.plan.packs = [before.packs, self.plan.packs].concat();
+        self
+    }
+
+    /// Counts a generation among those that cannot be restored.
+    fn refuse(&mut self, number: u64) {
+        self.good.retain(|manifest| manifest.generation != number);
+        self.refused.push(number);
+    }
+}
+
 /// `task gc`.
 pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Failure> {
     let (name, storage) = (&args.place.name.0, &args.place.storage);
@@ -200,7 +215,11 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
 }
 
 /// Removes what is old, and stores the rest of sparse packs again if one generation is left. That
-/// one is removed then: the new one has its state.
+/// one is removed then: the new one has its state. What fails after the first removal is a note:
+/// what was removed before is to be printed, and the next collection tries again.
+///
+/// # Errors
+/// As [`collected`] for the first removal; another runner has the lock.
 async fn collected_and_compacted(
     session: &Session,
     generations: &Generations,
@@ -209,19 +228,34 @@ async fn collected_and_compacted(
 ) -> Result<(Collected, Option<CompactedPacks>), Failure> {
     note_strange(session, &generations.backend).await?;
     let first = collected(session, generations, keep, lock).await?;
-    let left: Vec<&CheckpointManifest> = first.good.iter().collect();
-    let compacted = match first.refused[..] {
-        [] => generations.compact(&left, lock).await?,
+    if !first.refused.is_empty() {
         // It may be good again, and names any pack.
-        _ => None,
-    };
-    if compacted.is_none() {
         return Ok((first, None));
     }
-    let mut last = collected(session, generations, 1, lock).await?;
-    last.plan.generations = [first.plan.generations, last.plan.generations].concat();
-    last.plan.packs = [first.plan.packs, last.plan.packs].concat();
-    Ok((last, compacted))
+    let left: Vec<&CheckpointManifest> = first.good.iter().collect();
+    let (compacted, damaged) = match generations.compact(&left, lock).await {
+        Ok(None) => return Ok((first, None)),
+        Ok(compacted) => (compacted, None),
+        Err(failure) if TaskFailure::Taken.is(&failure) => return Err(failure),
+        Err(failure) => {
+            session.output.note(format_args!("sparse packs stay: {}", failure.cause));
+            let of_damaged = left.first().filter(|_| is_of_generation(&failure));
+            (None, of_damaged.map(|manifest| manifest.generation))
+        }
+    };
+    // Also what is left of a rewrite that failed.
+    let mut all = match collected(session, generations, keep, lock).await {
+        Ok(last) => last.after(first.plan),
+        Err(failure) if TaskFailure::Taken.is(&failure) => return Err(failure),
+        Err(failure) => {
+            session.output.note(format_args!("what is replaced stays: {}", failure.cause));
+            first
+        }
+    };
+    if let Some(number) = damaged {
+        all.refuse(number);
+    }
+    Ok((all, compacted))
 }
 
 /// Names the generations of no use, and removes what is old.

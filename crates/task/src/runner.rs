@@ -392,8 +392,8 @@ impl Start<'_> {
         }
         self.session.output.note(format_args!(
             "{task} begins without a checkpoint, and {backend} is on the file system of /: what is \
-             stored there ends with this machine. With mount:D in the place of dir:D a file system \
-             that is not mounted is refused"
+             stored there ends with this machine. A mount point named as mount:D is refused while \
+             nothing is mounted there"
         ));
     }
 

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::memory::{Memory, Reserved};
+use crate::reader::COPIED_BYTES_MAX;
 
 /// Smallest buffer. Shorter bodies have memory of their own, which the allocator keeps at hand.
-/// Bodies above 16 KiB are received in place (`reader::COPIED_BYTES_MAX`), so a body wastes at most
-/// half of its buffer. No measurement has chosen it: a smaller one keeps more classes of buffers at
+/// Bodies above 16 KiB are received in place ([`COPIED_BYTES_MAX`]), so a body wastes at most half
+/// of its buffer. No measurement has chosen it: a smaller one keeps more classes of buffers at
 /// hand.
 const BUFFER_BYTES_MIN: usize = 32 << 10;
 
@@ -101,6 +102,12 @@ impl Free {
     }
 }
 
+/// Returns the memory that a body of so many bytes takes once it is received.
+#[must_use]
+pub fn body_memory(bytes: usize) -> usize {
+    if bytes > COPIED_BYTES_MAX { BUFFER_BYTES_MIN << class(bytes) } else { bytes }
+}
+
 fn class(bytes: usize) -> usize {
     let units = bytes.div_ceil(BUFFER_BYTES_MIN).max(1);
     units.next_power_of_two().trailing_zeros() as usize
@@ -183,6 +190,20 @@ mod tests {
             assert_eq!(buffer.bytes_mut().len(), bytes);
         }
     }
+
+    #[test]
+    fn memory_of_a_body_is_that_of_its_buffer() {
+        for bytes in [COPIED_BYTES_MAX + 1, 32 << 10, (32 << 10) + 1, 513 << 10, 1 << 20] {
+            let buffers = Buffers::within(0, Memory::new(4 << 20));
+            let buffer = buffers.take(bytes);
+            assert_eq!(body_memory(bytes), buffers.memory().used(), "{bytes}");
+            drop(buffer);
+        }
+        assert_eq!(body_memory(513 << 10), 1 << 20);
+        // What is copied has memory of its own.
+        assert_eq!(body_memory(COPIED_BYTES_MAX), COPIED_BYTES_MAX);
+    }
+
     #[test]
     fn no_more_memory_is_in_use_than_the_bound() {
         let buffers = Buffers::within(1 << 20, Memory::new(1 << 20));

@@ -51,7 +51,7 @@ pub mod trace;
 
 pub use available_memory::available_bytes;
 pub use body_sink::BodySink;
-pub use buffers::Buffers;
+pub use buffers::{Buffers, body_memory};
 pub use calls::Timeouts;
 pub use connection::{Connection, ConnectionOptions};
 pub use cross_site::{SiteRefusal, refused_site};

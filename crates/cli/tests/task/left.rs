@@ -387,32 +387,82 @@ fn stored_in(verb: &str, backend: &str, key: &LocalPath) -> Command {
     command
 }
 
+/// Verifies that each command refuses a directory as a mount point for this reason, and makes
+/// nothing there.
+fn expect_refused(directory: &LocalPath, why: &str) {
+    let place = TempDir::new().expect("a directory");
+    let (key, started) = (place.path().join("key"), place.path().join("started"));
+    let directory = directory.display().to_string();
+    let backend = format!("mount:{directory}");
+    let mut start = stored_in("run", &backend, &key);
+    start.args(["--", "touch"]).arg(&started);
+    let mut restore = stored_in("restore", &backend, &key);
+    restore.arg("--state").arg(place.path().join("to"));
+    let mut predict = stored_in("predict", &backend, &key);
+    predict.args(["--rss", "1MB"]);
+    let others = ["ls", "verify", "gc"].map(|verb| stored_in(verb, &backend, &key));
+    for mut command in [start, restore, predict].into_iter().chain(others) {
+        let ran = run(&mut command);
+        assert_eq!(ran.code, 4, "{ran}");
+        assert!(ran.stderr.contains(&format!("{backend}: {why}")), "{ran}");
+        let next = format!("name the mount point itself, or the same with dir:{directory} for");
+        assert!(ran.stderr.contains(&next), "the next step: {ran}");
+    }
+    assert!(!started.exists(), "the task was started");
+    assert!(!LocalPath::new(&directory).join("t").exists(), "something was made");
+}
+
+const NOTHING_MOUNTED: &str = "nothing is mounted there";
+
 #[test]
 fn directory_that_is_not_mounted_is_refused() {
     let place = TempDir::new().expect("a directory");
-    let (key, started) = (place.path().join("key"), place.path().join("started"));
     let name = place.path().file_name().expect("a name").to_string_lossy().into_owned();
     // Neither does the root have such a directory, nor is /etc ever a file system of its own.
     for directory in [format!("/{name}/tasks"), format!("/etc/{name}")] {
-        let backend = format!("mount:{directory}");
-        let mut start = stored_in("run", &backend, &key);
-        start.args(["--", "touch"]).arg(&started);
-        let mut restore = stored_in("restore", &backend, &key);
-        restore.arg("--state").arg(place.path().join("to"));
-        let mut predict = stored_in("predict", &backend, &key);
-        predict.args(["--rss", "1MB"]);
-        let others = ["ls", "verify", "gc"].map(|verb| stored_in(verb, &backend, &key));
-        for mut command in [start, restore, predict].into_iter().chain(others) {
-            let ran = run(&mut command);
-            assert_eq!(ran.code, 4, "{ran}");
-            assert!(ran.stderr.contains(&format!("{backend}: nothing is mounted there")), "{ran}");
-            assert!(ran.stderr.contains(&format!("dir:{directory}")), "the next step: {ran}");
-        }
+        expect_refused(LocalPath::new(&directory), NOTHING_MOUNTED);
         assert!(!LocalPath::new(&directory).exists(), "it was made");
     }
-    assert!(!started.exists(), "the task was started");
-    let wrong = run(&mut stored_in("ls", "mount:", &key));
+    expect_refused(place.path(), NOTHING_MOUNTED);
+    let wrong = run(&mut stored_in("ls", "mount:", &place.path().join("key")));
     assert!(wrong.code == 2 && wrong.stderr.contains("followed by a directory"), "{wrong}");
+}
+
+/// A directory that is bound to another one, until it is dropped.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(from: &LocalPath, to: &LocalPath) -> Self {
+        let bound = run(Command::new("mount").arg("--bind").arg(from).arg(to));
+        assert_eq!(bound.code, 0, "{bound}");
+        Self(to.to_owned())
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// The empty directory is on another disk, as below a second one at `/mnt`; it is bound to itself,
+/// as by `ReadWritePaths` of systemd, or to one of the file system of `/`.
+#[test]
+fn mount_point_of_another_disk_where_nothing_is_mounted_is_refused() {
+    if !is_root("mount_point_of_another_disk_where_nothing_is_mounted") {
+        return;
+    }
+    let disk = SmallDisk::of(16);
+    let point = disk.path().join("efs");
+    fs::create_dir(&point).expect("made");
+    expect_refused(&point, NOTHING_MOUNTED);
+    let own = on_root_mount();
+    let own = own.as_ref().map(TempDir::path);
+    for from in [Some(point.as_path()), own].into_iter().flatten() {
+        let _bound = Bound::new(from, &point);
+        expect_refused(&point, "what is mounted there is a directory of the file system above it");
+    }
+    assert_eq!(fs::read_dir(&point).expect("readable").count(), 0);
 }
 
 #[test]
@@ -421,8 +471,10 @@ fn task_in_a_directory_that_is_mounted_is_started() {
         return;
     }
     let (disk, place) = (SmallDisk::of(16), TempDir::new().expect("a directory"));
-    let directory = disk.path().join("tasks");
-    for scheme in ["mount", "dir"] {
+    let (point, link) = (disk.path().to_owned(), place.path().join("link"));
+    std::os::unix::fs::symlink(&point, &link).expect("linked");
+    let below = point.join("tasks");
+    for (scheme, directory) in [("mount", &point), ("mount", &link), ("dir", &below)] {
         let backend = format!("{scheme}:{}", directory.display());
         let mut start = stored_in("run", &backend, &place.path().join("key"));
         let ran = run(start.args(["--driver", "hook", "--", "true"]));
@@ -430,6 +482,10 @@ fn task_in_a_directory_that_is_mounted_is_started() {
         assert!(!ran.stderr.contains("the file system of /"), "{ran}");
         assert!(directory.join("t/locks").is_dir(), "{ran}");
     }
+    // Tasks are directly in the mount point.
+    let other = point.join("other");
+    fs::create_dir(&other).expect("made");
+    expect_refused(&other, NOTHING_MOUNTED);
 }
 
 #[test]
@@ -452,16 +508,11 @@ fn task_whose_file_system_is_unmounted_stores_nothing_in_its_place() {
 
 #[test]
 fn task_that_begins_on_the_disk_of_its_machine_is_noted_once() {
-    let Some(own) = ["/tmp", "/var/tmp", "/root", "/opt"]
-        .map(LocalPath::new)
-        .into_iter()
-        .find(|directory| is_on_root_mount(directory) && TempDir::new_in(directory).is_ok())
-    else {
+    let Some(directory) = on_root_mount() else {
         return eprintln!(
             "SKIPPED: no directory that can be written to is on the file system of /"
         );
     };
-    let directory = TempDir::new_in(own).expect("a directory");
     let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
     let note = "is on the file system of /";
     let mut runner = place.runner("first", &[], &[]);
@@ -471,6 +522,13 @@ fn task_that_begins_on_the_disk_of_its_machine_is_noted_once() {
     runner.kill();
     let ran = again(&place);
     assert!(ran.code == 0 && !ran.stderr.contains(note), "{ran}");
+}
+
+/// Makes a directory on the file system of `/`; `None` where none can be written to.
+fn on_root_mount() -> Option<TempDir> {
+    let places = ["/tmp", "/var/tmp", "/root", "/opt"].map(LocalPath::new);
+    let mut places = places.into_iter().filter(|place| is_on_root_mount(place));
+    places.find_map(|place| TempDir::new_in(place).ok())
 }
 
 /// Returns whether no file system is mounted at a directory or above it but that of `/`, by the

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::cluster::tasks::{TaskPlace, library};
+use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root, library};
 use crate::cluster::{SOON, program_at, run, until};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -102,6 +102,13 @@ fn packs(backend: &LocalPath) -> (usize, u64) {
     bytes.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes))
 }
 
+fn copy_files(from: &LocalPath, to: &LocalPath) {
+    fs::create_dir_all(to).expect("made");
+    for file in fs::read_dir(from).expect("readable").flatten() {
+        fs::copy(file.path(), to.join(file.file_name())).expect("copied");
+    }
+}
+
 #[test]
 fn state_in_chunks_of_many_packs_is_restored_as_it_was_and_each_pack_is_read_once() {
     let directory = TempDir::new().expect("a directory");
@@ -148,6 +155,7 @@ fn state_in_chunks_of_many_packs_is_restored_as_it_was_and_each_pack_is_read_onc
 /// A task with two checkpoints, whose first pack is sparse in the second one, and no runner.
 struct SparseTask {
     directory: TempDir,
+    backend: PathBuf,
     place: TaskPlace,
     task: PathBuf,
 }
@@ -155,21 +163,48 @@ struct SparseTask {
 impl SparseTask {
     fn new() -> Self {
         let directory = TempDir::new().expect("a directory");
-        let place = TaskPlace::in_directory(&directory.path().join("backend"), 0);
+        let backend = directory.path().join("backend");
+        Self::stored_in(directory, backend)
+    }
+
+    fn stored_in(directory: TempDir, backend: PathBuf) -> Self {
+        let place = TaskPlace::in_directory(&backend, 0);
         let task = place.path("task.py");
         fs::write(&task, TWICE).expect("written");
-        let mut command = place.task("run");
-        command.args(["--interval", "50ms", "--", "python3"]).arg(&task);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let runner = SparseRunner(command.spawn().expect("started"));
-        until("two generations", SOON, || (place.newest() == 2).then_some(()));
+        let stored = Self { directory, backend, place, task };
+        let runner = stored.runner(&[]);
+        until("two generations", SOON, || (stored.place.newest() == 2).then_some(()));
         drop(runner);
-        Self { directory, place, task }
+        stored
+    }
+
+    /// Makes one with the second checkpoint and a third one that has its state in other packs, as a
+    /// collection leaves it that is killed before it removes the second one.
+    fn stored_again() -> Self {
+        let stored = Self::new();
+        let (backend, kept) = (stored.backend.join("count"), stored.directory.path().join("kept"));
+        for name in ["packs", "generations"] {
+            copy_files(&backend.join(name), &kept.join(name));
+        }
+        fs::remove_file(kept.join("generations/0000000001")).expect("it is there");
+        stored.collect(&["--keep", "1"]);
+        for name in ["packs", "generations"] {
+            copy_files(&kept.join(name), &backend.join(name));
+        }
+        assert_eq!((stored.packs(), stored.place.generations()), ((3, 33), vec![3, 2]));
+        stored
+    }
+
+    fn runner(&self, flags: &[&str]) -> SparseRunner {
+        let mut command = self.place.task("run");
+        command.args(["--interval", "50ms"]).args(flags).args(["--", "python3"]).arg(&self.task);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        SparseRunner(command.spawn().expect("started"))
     }
 
     /// Returns how many packs there are, and their megabytes.
     fn packs(&self) -> (usize, u64) {
-        let (count, bytes) = packs(&self.directory.path().join("backend"));
+        let (count, bytes) = packs(&self.backend);
         (count, bytes / 1_000_000)
     }
 
@@ -235,4 +270,71 @@ fn collection_that_is_killed_when_it_has_rewritten_packs_leaves_the_state_to_the
     assert_eq!((&last["rewritten_packs"], &last["removed_packs"]), (&0.into(), &1.into()));
     assert_eq!(stored.packs(), (2, 16));
     stored.verify();
+}
+
+#[test]
+fn generation_that_was_stored_again_goes_however_many_are_kept() {
+    let stored = SparseTask::new();
+    fs::remove_file(stored.backend.join("count/generations/0000000001")).expect("it is there");
+    let rewritten = stored.collect(&[]);
+    assert_eq!(rewritten["rewritten_packs"], 1, "{rewritten}");
+    assert_eq!(rewritten["removed_generations"], serde_json::json!([2]), "{rewritten}");
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
+    // The collection before was killed.
+    let stored = SparseTask::stored_again();
+    let last = stored.collect(&[]);
+    assert_eq!(last["removed_generations"], serde_json::json!([2]), "{last}");
+    assert_eq!((&last["rewritten_packs"], &last["removed_packs"]), (&0.into(), &1.into()));
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
+    stored.verify();
+    let stored = SparseTask::stored_again();
+    let runner = stored.runner(&["--keep", "100"]);
+    until("the next runner removes it", SOON, || {
+        let there = stored.place.generations();
+        (there.first() > Some(&3) && !there.contains(&2)).then_some(())
+    });
+    drop(runner);
+    assert!(stored.place.generations().contains(&3), "another one went, too");
+}
+
+#[test]
+fn collection_without_room_to_rewrite_packs_prints_what_it_removed_and_the_next_one_rewrites() {
+    if !is_root("collection_without_room_to_rewrite_packs") {
+        return;
+    }
+    let disk = SmallDisk::of(40);
+    let directory = TempDir::new().expect("a directory");
+    let stored = SparseTask::stored_in(directory, disk.path().to_owned());
+    // Less than what is left of the sparse pack, and more than a manifest.
+    disk.fill_but(1 << 20);
+    let ran = run(stored.place.task("gc").args(["--json", "--keep", "1"]));
+    assert!(ran.code == 0 && ran.stderr.contains("sparse packs stay: "), "{ran}");
+    assert!(ran.stderr.contains("No space left on device"), "{ran}");
+    let left: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(left["removed_generations"], serde_json::json!([1]), "{left}");
+    assert_eq!((&left["rewritten_packs"], &left["generations"]), (&0.into(), &1.into()), "{left}");
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 29), vec![2]));
+    stored.verify();
+    disk.empty();
+    let rewritten = stored.collect(&["--keep", "1"]);
+    assert_eq!(rewritten["rewritten_packs"], 1, "{rewritten}");
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
+    stored.verify();
+}
+
+#[test]
+fn collection_that_reads_a_damaged_chunk_prints_what_it_removed_and_refuses_the_generation() {
+    let stored = SparseTask::new();
+    let packs = fs::read_dir(stored.backend.join("count/packs")).expect("readable").flatten();
+    let packs = packs.map(|entry| (entry.metadata().expect("there").len(), entry.path()));
+    let (bytes, sparse) = packs.max().expect("a pack");
+    fs::write(sparse, vec![7; bytes as usize]).expect("written");
+    for removed in [serde_json::json!([1]), serde_json::json!([])] {
+        let ran = run(stored.place.task("gc").args(["--json", "--keep", "1"]));
+        assert!(ran.code == 5 && ran.stderr.contains("generation 2 of count is refused"), "{ran}");
+        let left: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        assert_eq!(left["removed_generations"], removed, "{left}");
+        assert_eq!(left["refused_generations"], serde_json::json!([2]), "{left}");
+    }
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 29), vec![2]));
 }

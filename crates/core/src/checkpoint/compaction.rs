@@ -2,12 +2,12 @@
 //!
 //! A dump empties sparse packs, but a task that has ended takes none. So a collection stores what
 //! is left of such packs again, as a generation with the same state and the next number. No
-//! manifest is changed.
+//! manifest is changed. By the same state a later collection finds which generation it replaces.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::manifest::{CheckpointManifest, PackId};
+use super::manifest::{CheckpointManifest, PackId, StoredChunk};
 use super::retention::sparse_packs;
 
 /// The packs of a generation that are emptied, and where their chunks are in its stream.
@@ -47,13 +47,29 @@ impl PackCompaction {
     }
 }
 
+impl CheckpointManifest {
+    /// Returns whether a collection has made one of the two of the other one: they have the same
+    /// state, of the same moment, and perhaps other packs.
+    #[must_use]
+    pub fn has_state_of(&self, other: &Self) -> bool {
+        let of_other = |(own, other): (&StoredChunk, &StoredChunk)| {
+            (own.position, own.name) == (other.position, other.name)
+        };
+        self.taken_at == other.taken_at
+            && self.stream_bytes == other.stream_bytes
+            && self.driver == other.driver
+            && self.chunks.len() == other.chunks.len()
+            && self.chunks.iter().zip(&other.chunks).all(of_other)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::Instant;
 
     use super::super::chunk::ChunkName;
     use super::super::driver::DriverRecord;
-    use super::super::manifest::{ChunkCodec, ManifestPack, StoredChunk, StoredContent};
+    use super::super::manifest::{ChunkCodec, ManifestPack, StoredContent};
     use super::*;
 
     const fn id(number: u8) -> PackId {
@@ -99,5 +115,21 @@ mod tests {
         assert_eq!(PackCompaction::of(&[&sparse, &older], 2), None);
         let full = generation(&[(1, 1016)], &[(0, 0)]);
         assert_eq!(PackCompaction::of(&[&full], 2), None);
+    }
+
+    #[test]
+    fn generation_in_other_packs_has_the_state_of_the_one_before() {
+        let before = generation(&[(1, 100_000)], &[(0, 0), (3, 0)]);
+        let mut after = generation(&[(2, 2032)], &[(0, 0), (3, 0)]);
+        after.generation = 8;
+        assert!(after.has_state_of(&before) && before.has_state_of(&after));
+        let mut later = after.clone();
+        later.taken_at = Instant(1);
+        assert!(!later.has_state_of(&before), "a dump of a state that has not changed");
+        let mut other = after.clone();
+        other.chunks[1].name = ChunkName([1; 32]);
+        assert!(!other.has_state_of(&before));
+        after.chunks.pop();
+        assert!(!after.has_state_of(&before) && !before.has_state_of(&after));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! No manifest is ever changed. A pack of which little is still used is emptied by the next dump,
 //! or by a collection if there is none, which stores those chunks again. It goes with the last
-//! generation that names it.
+//! generation that names it. The one that a collection has stored again in this way goes as soon as
+//! its state is safe in the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +25,9 @@ pub struct FoundGeneration {
     pub number: u64,
     /// Its packs; `None` if its manifest is of no use now, so that it may name any.
     pub packs: Option<Vec<ManifestPack>>,
+    /// A later one that a collection has made of it, with the same state
+    /// ([`CheckpointManifest::has_state_of`]).
+    pub replaced_by: Option<u64>,
 }
 
 /// A plan of what can be removed, manifests first.
@@ -55,6 +59,8 @@ impl FoundGeneration {
 /// has, so that it has their packs, too; `None` below no durable directory. The newest whole one
 /// of them and all later ones stay: what no store has may end with a machine that is killed.
 ///
+/// One that a whole one replaces does not count, and goes unless it stays for that.
+///
 /// Generations that are not whole stay while they are newer than the oldest one that is kept:
 /// their packs may come back, and they do not count. As long as one stays whose manifest cannot be
 /// read, all packs do: it may be read later, and name any of them.
@@ -73,16 +79,25 @@ pub fn removal_plan(
         Some(durable) => whole.iter().find(|it| durable.contains(it)).copied(),
         None => Some(u64::MAX),
     };
-    let Some(kept_from) = whole.iter().take(keep).next_back().copied() else {
+    let replaced: BTreeSet<u64> = found
+        .iter()
+        .filter(|it| it.replaced_by.is_some_and(|by| by > it.number && whole.contains(&by)))
+        .map(|it| it.number)
+        .collect();
+    let counted = whole.iter().copied().filter(|number| !replaced.contains(number));
+    let Some(kept_from) = counted.take(keep).last() else {
         // Without a whole generation nothing is known to be of no use.
         return RemovalPlan::default();
     };
-    let is_held_back = whole.len() > keep && safe.is_none_or(|safe| safe < kept_from);
-    // Without a durable one nothing has another place.
-    let Some(safe) = safe else { return RemovalPlan { is_held_back, ..RemovalPlan::default() } };
-    let oldest = kept_from.min(safe);
-    let (kept, removed): (Vec<_>, Vec<_>) =
-        found.iter().cloned().partition(|it| it.number >= oldest);
+    let is_unneeded = |number: u64| number < kept_from || replaced.contains(&number);
+    let Some(safe) = safe else {
+        // Without a durable one nothing has another place.
+        let is_held_back = whole.iter().any(|number| is_unneeded(*number));
+        return RemovalPlan { is_held_back, ..RemovalPlan::default() };
+    };
+    let is_held_back = whole.iter().any(|number| is_unneeded(*number) && *number >= safe);
+    let (removed, kept): (Vec<_>, Vec<_>) =
+        found.iter().cloned().partition(|it| is_unneeded(it.number) && it.number < safe);
     debug_assert!(kept.iter().any(|it| it.is_whole(stored)), "one that restores stays");
     let mut generations: Vec<u64> = removed.iter().map(|it| it.number).collect();
     generations.sort_unstable();
@@ -136,7 +151,12 @@ mod tests {
 
     fn generation(number: u64, packs: &[u8]) -> FoundGeneration {
         let pack = |number: &u8| ManifestPack { id: id(*number), bytes: 10 };
-        FoundGeneration { number, packs: Some(packs.iter().map(pack).collect()) }
+        let packs = Some(packs.iter().map(pack).collect());
+        FoundGeneration { number, packs, replaced_by: None }
+    }
+
+    const fn unreadable(number: u64) -> FoundGeneration {
+        FoundGeneration { number, packs: None, replaced_by: None }
     }
 
     fn stored(packs: &[u8]) -> BTreeMap<PackId, u64> {
@@ -179,8 +199,7 @@ mod tests {
 
     #[test]
     fn generations_that_are_not_whole_do_not_count() {
-        let damaged = FoundGeneration { number: 4, packs: None };
-        let found = [generation(1, &[1]), generation(2, &[2]), generation(3, &[8]), damaged];
+        let found = [generation(1, &[1]), generation(2, &[2]), generation(3, &[8]), unreadable(4)];
         let plan = removal_plan(&found[..3], &stored(&[1, 2]), 1, None);
         assert_eq!(
             plan,
@@ -192,7 +211,6 @@ mod tests {
 
     #[test]
     fn packs_stay_while_a_generation_stays_whose_manifest_cannot_be_read() {
-        let unreadable = |number| FoundGeneration { number, packs: None };
         let found = [generation(1, &[1]), generation(2, &[2]), unreadable(3), generation(4, &[4])];
         let stored = stored(&[1, 2, 3, 4]);
         let plan = removal_plan(&found, &stored, 2, None);
@@ -204,12 +222,37 @@ mod tests {
     }
 
     #[test]
+    fn generation_that_was_stored_again_does_not_count_and_goes_when_the_new_one_is_safe() {
+        let replaced = FoundGeneration { replaced_by: Some(3), ..generation(2, &[1, 2]) };
+        let found = [generation(1, &[1]), replaced, generation(3, &[2, 3]), generation(4, &[4])];
+        let all = stored(&[1, 2, 3, 4]);
+        let plan = |keep, durable: &[u64]| {
+            removal_plan(&found, &all, keep, Some(&durable.iter().copied().collect()))
+        };
+        // No other one goes in its place.
+        let one = RemovalPlan { generations: vec![2], ..RemovalPlan::default() };
+        assert_eq!(removal_plan(&found, &all, 3, None), one);
+        assert_eq!(removal_plan(&found, &all, 100, None), one);
+        let two = RemovalPlan { generations: vec![1, 2], packs: vec![id(1)], is_held_back: false };
+        assert_eq!(removal_plan(&found, &all, 2, None), two);
+        assert_eq!(plan(2, &[1, 2, 3]), two);
+        // The store has it alone, or none.
+        let first = RemovalPlan { generations: vec![1], packs: vec![], is_held_back: true };
+        assert_eq!(plan(2, &[1, 2]), first);
+        let held = RemovalPlan { is_held_back: true, ..RemovalPlan::default() };
+        assert_eq!(plan(100, &[1, 2]), held);
+        assert_eq!(plan(100, &[]), held);
+        // Without a pack of the new one it counts.
+        let lost = stored(&[1, 2, 4]);
+        assert_eq!(removal_plan(&found, &lost, 3, None), RemovalPlan::default());
+    }
+
+    #[test]
     fn packs_without_a_name_are_found_if_each_manifest_can_be_read() {
         let found = [generation(1, &[1]), generation(2, &[1, 7])];
         assert_eq!(unnamed_packs(&found, &stored(&[1, 2, 7, 9])), [id(2), id(9)]);
         assert_eq!(unnamed_packs(&[], &stored(&[1])), [id(1)]);
-        let damaged = FoundGeneration { number: 3, packs: None };
-        assert_eq!(unnamed_packs(&[generation(1, &[1]), damaged], &stored(&[1, 2])), []);
+        assert_eq!(unnamed_packs(&[generation(1, &[1]), unreadable(3)], &stored(&[1, 2])), []);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! A bucket charges for requests, so fewer and longer parts cost less. A part is in memory until it
 //! is sent, and one that takes longer than an operation may (`STORE_OPERATION_MAX`) was sent in
-//! vain. So parts are joined only as far as the store has shown that it takes them in time.
+//! vain. So parts are joined only as far as the store has shown that it takes them in time. A store
+//! may also take no body above some length, as one behind a proxy with such a limit. So after a
+//! part that failed, the next ones are shorter, until many were taken.
 
 use sanderling_protocol::Millis;
 
@@ -19,10 +21,37 @@ const MEASURED_BYTES_MIN: u64 = PART_BYTES_MIN / 8;
 /// before: the rate may be half of that by then.
 const TIME_PART: u64 = 2;
 
-/// How long the parts for one store may be, as it has taken the last one.
-#[derive(Debug, Clone, Default)]
+/// So many of the longest parts that are allowed are taken before longer ones are tried. Twice as
+/// many as an order has (`PARTS_PER_ORDER_MAX`), so one that failed is sent whole before the next
+/// try. A try fails an order, so each one waits for twice as many parts as the one before: no order
+/// fails for long, also if several share the store.
+const RAISED_AFTER_MIN: u32 = 16;
+
+/// Most of them: a store that never takes longer ones fails one part in a thousand. Chosen, not
+/// measured.
+const RAISED_AFTER_MAX: u32 = 1024;
+
+/// How long the parts for one store may be, as it has taken the last ones.
+#[derive(Debug, Clone)]
 pub struct PartJoins {
     bytes_per_second: Option<u64>,
+    /// Bytes of joined parts at most, since one failed.
+    bytes_max: u64,
+    /// Parts of more than half of that which the store has taken since it changed.
+    taken: u32,
+    /// How many of them allow longer ones.
+    raised_after: u32,
+}
+
+impl Default for PartJoins {
+    fn default() -> Self {
+        Self {
+            bytes_per_second: None,
+            bytes_max: JOINED_BYTES_MAX,
+            taken: 0,
+            raised_after: RAISED_AFTER_MIN,
+        }
+    }
 }
 
 impl PartJoins {
@@ -31,11 +60,30 @@ impl PartJoins {
         if bytes >= MEASURED_BYTES_MIN {
             self.bytes_per_second = Some(bytes.saturating_mul(1000) / took.0.max(1));
         }
+        if bytes > self.bytes_max / 2 {
+            self.taken += 1;
+        }
+        if self.taken < self.raised_after {
+            return;
+        }
+        self.taken = 0;
+        if self.bytes_max == JOINED_BYTES_MAX {
+            self.raised_after = RAISED_AFTER_MIN;
+        } else {
+            self.bytes_max = (self.bytes_max * 2).min(JOINED_BYTES_MAX);
+            self.raised_after = (self.raised_after * 2).min(RAISED_AFTER_MAX);
+        }
     }
 
-    /// Notes that the store has not taken a part: the next ones are as short as they may be.
-    pub const fn failed(&mut self) {
+    /// Notes that the store has not taken a part of so many bytes. The next one is as short as it
+    /// may be, and later ones have half of these bytes at most. The failure of a part that could
+    /// not be shorter shows nothing about lengths.
+    pub fn failed(&mut self, bytes: u64) {
         self.bytes_per_second = None;
+        let shorter = (bytes / 2).max(PART_BYTES_MIN);
+        if bytes > PART_BYTES_MIN && shorter < self.bytes_max {
+            (self.bytes_max, self.taken) = (shorter, 0);
+        }
     }
 
     /// Returns how many of the first of these parts, by their bytes, go as one: the first alone, or
@@ -44,7 +92,7 @@ impl PartJoins {
     pub fn joined(&self, parts: &[u64]) -> usize {
         let rate = self.bytes_per_second.unwrap_or_default();
         let in_time = rate.saturating_mul(STORE_OPERATION_MAX.0) / 1000 / TIME_PART;
-        let bytes_max = in_time.min(JOINED_BYTES_MAX);
+        let bytes_max = in_time.min(self.bytes_max);
         let mut sum: u64 = 0;
         let fits = |bytes: &&u64| {
             sum = sum.saturating_add(**bytes);
@@ -90,11 +138,62 @@ mod tests {
     }
 
     #[test]
-    fn store_that_fails_gets_short_parts_again() {
+    fn store_that_fails_gets_short_parts_again_and_longer_ones_when_it_has_taken_many() {
         let mut joins = PartJoins::default();
         joins.sent(PART_BYTES_MIN, Millis(0));
         assert_eq!(joins.joined(&PACK), 5);
-        joins.failed();
+        let pack: u64 = PACK.iter().sum();
+        // Those that were under way at once failed at once.
+        for _ in 0..4 {
+            joins.failed(pack);
+        }
         assert_eq!(joins.joined(&PACK), 1);
+        joins.sent(PART_BYTES_MIN, Millis(0));
+        assert_eq!(joins.joined(&PACK), 2);
+        for _ in 0..RAISED_AFTER_MIN {
+            assert_eq!(joins.joined(&PACK), 2);
+            joins.sent(2 * PART_BYTES_MIN, Millis(0));
+        }
+        assert_eq!(joins.joined(&PACK), 5);
+    }
+
+    #[test]
+    fn short_part_that_fails_shows_nothing_about_lengths() {
+        let mut joins = PartJoins::default();
+        joins.failed(PART_BYTES_MIN);
+        assert_eq!(joins.joined(&PACK), 1);
+        joins.sent(PART_BYTES_MIN, Millis(0));
+        assert_eq!(joins.joined(&PACK), 5);
+    }
+
+    /// Sends packs to a store that takes no part above so many bytes; returns how many parts were
+    /// refused of the first 4,000. A pack is sent again from its first part on.
+    fn refused_of_4000(limit: u64) -> u32 {
+        let (mut joins, mut at, mut refused, mut in_a_row) = (PartJoins::default(), 0, 0, 0);
+        for _ in 0..4000 {
+            let count = joins.joined(&PACK[at..]);
+            let bytes: u64 = PACK[at..][..count].iter().sum();
+            if bytes > limit {
+                joins.failed(bytes);
+                (at, refused, in_a_row) = (0, refused + 1, in_a_row + 1);
+                assert!(in_a_row <= 2, "a pack does not get to the store");
+            } else {
+                joins.sent(bytes, Millis(0));
+                at += count;
+            }
+            if at == PACK.len() {
+                (at, in_a_row) = (0, 0);
+            }
+        }
+        refused
+    }
+
+    #[test]
+    fn store_that_takes_no_long_parts_gets_each_pack_in_shorter_ones() {
+        assert_eq!(refused_of_4000(JOINED_BYTES_MAX), 0);
+        for limit in [PART_BYTES_MIN, PART_BYTES_MIN + 1, 10 << 20, 16 << 20, 24 << 20] {
+            let refused = refused_of_4000(limit);
+            assert!((2..=12).contains(&refused), "{limit}: {refused}");
+        }
     }
 }
