@@ -26,6 +26,7 @@
 
 mod damage;
 mod ends;
+mod unended;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -34,8 +35,8 @@ use sanderling_protocol::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_PAGE_MAX};
 use sanderling_protocol::order::{Damage, HeldBlock};
 use sanderling_protocol::{BlockId, Epoch, Millis, Refusal, Tier};
 
-use self::ends::UnendedBlocks;
-pub use self::ends::{LookUpTimes, TRIM_AFTER};
+use self::unended::UnendedBlocks;
+pub use self::unended::{LookUpTimes, TRIM_AFTER};
 
 /// Most dropped blocks remembered, the latest ones: a write that overtook the drop of its block is
 /// milliseconds late, and this many drops are seconds apart. One that slips through only makes

@@ -12,6 +12,7 @@
 mod adopt;
 mod adoption_task;
 mod call_error;
+mod failed_nodes;
 mod interface;
 mod leaving;
 mod noticed_nodes;
@@ -22,7 +23,7 @@ mod task;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use call_error::DurableCallError;
-pub use interface::{DurableCall, DurableInput, DurableOutput, UploadedParts};
+pub use interface::{DurableCall, DurableInput, DurableOutput, UploadedParts, report_repeats};
 use sanderling_protocol::message::{
     DurableChangeKind, DurableProgress, DurableWork, Layout, LostBlock, StoreNode,
 };
@@ -221,6 +222,7 @@ impl DurableDrain {
 
     /// Begins everything that can be begun.
     fn pump(&mut self, now: Instant) {
+        self.see_failed();
         let ids: Vec<ObjectId> = self.directories.keys().copied().collect();
         // Readers wait for them. They take a part of each node's places, so uploads go on.
         self.begin_restores(now);
@@ -241,14 +243,15 @@ impl DurableDrain {
         for number in due {
             let directory = self.directories.get(&id);
             let is_full = directory.is_none_or(|it| it.calling() >= it.window);
-            if is_full || self.free_node(&store).is_none() {
+            if is_full || self.free_nodes(&store).next().is_none() {
                 return;
             }
             let Some(task) = self.task(id, number) else { continue };
             let (key, kind) = (task.key.clone(), task.kind);
             if let Some(upload) = task.ended_upload().cloned() {
-                let Some(node) = self.free_node(&store) else { return };
-                let (node, address) = (node.node, node.address.clone());
+                let Some(directory) = self.directories.get(&id) else { return };
+                let Some(node) = self.node_to_change(directory) else { continue };
+                let address = self.nodes[&node].0.address.clone();
                 if let Some(task) = self.task(id, number) {
                     task.is_calling = true;
                 }
@@ -316,7 +319,7 @@ impl DurableDrain {
             return;
         }
         let (store, may_claim) = (known.store.clone(), known.may_claim);
-        let Some(node) = self.choose_node(&store, &PartSources::of(&parts), avoid) else {
+        let Some(node) = self.choose_node(known, &PartSources::of(&parts), avoid) else {
             if self.is_reached(&store) {
                 // All of them are busy: again when an upload ends.
                 return;
@@ -370,10 +373,13 @@ impl DurableDrain {
                 task.is_slow |= error.is_unanswered();
                 if let Some(directory) = self.directories.get_mut(&id) {
                     directory.window = (directory.window / 2).max(1);
-                    if error.is_full() {
-                        directory.failed_for_room(number);
-                    } else if error.is_unread() {
+                    if error.is_unread() {
                         directory.failed_elsewhere(number);
+                    } else {
+                        directory.failed.add(node);
+                    }
+                    if error.is_full() {
+                        directory.failed_for_room(now, number);
                     }
                 }
                 return self.fail(now, id, number, &error.to_string());
@@ -392,6 +398,7 @@ impl DurableDrain {
         }
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.window = WINDOW_MAX.min(directory.window + 1);
+            directory.failed.sent(node);
         }
     }
 
@@ -411,7 +418,7 @@ impl DurableDrain {
             return;
         }
         let store = directory.store.clone();
-        let Some(node) = self.node_to_change(&store, directory.avoid) else { return };
+        let Some(node) = self.node_to_change(directory) else { return };
         let address = self.nodes[&node].0.address.clone();
         let numbers = ready.iter().map(|(number, _)| *number).collect();
         let is_removal = |it: &&(u64, StoreChange)| !matches!(it.1, StoreChange::Complete { .. });
@@ -444,7 +451,7 @@ impl DurableDrain {
         let Some((done, failure)) = answer else {
             // All of it may have been done, or be done later.
             directory.unknown(numbers);
-            directory.avoid = Some(node);
+            directory.failed.add(node);
             if !removals.is_empty() {
                 directory.hold_until = Some(now + REMOVAL_SETTLES);
             }
@@ -471,7 +478,7 @@ impl DurableDrain {
         }
         if let (Some(failure), Some(first)) = (failure, left.first()) {
             directory.unknown(&left[..1]);
-            directory.avoid = Some(node);
+            directory.failed.add(node);
             // What a store that failed was to remove, it may remove yet.
             let is_full = matches!(failure, Refusal::NodeFull { .. });
             let has_failed = is_full || matches!(failure, Refusal::TierFailed { .. });
@@ -479,20 +486,30 @@ impl DurableDrain {
                 directory.hold_until = Some(now + REMOVAL_SETTLES);
             }
             if is_full {
-                directory.failed_for_room(*first);
+                directory.failed_for_room(now, *first);
             }
             let why = failure.to_string();
             self.fail(now, id, *first, &why);
+        } else {
+            directory.failed.changed(node);
         }
     }
 
     /// Notes whether the upload of a change can never be completed from now on.
-    fn on_aborted(&mut self, now: Instant, (id, number): (ObjectId, u64), is_done: bool) {
-        let Some(task) = self.task(id, number) else { return };
+    fn on_aborted(
+        &mut self,
+        now: Instant,
+        (id, number, node): (ObjectId, u64, NodeId),
+        is_done: bool,
+    ) {
+        let Some(directory) = self.directories.get_mut(&id) else { return };
+        let Some(task) = directory.tasks.get_mut(&number) else { return };
         task.is_calling = false;
         if is_done {
             task.stage = Stage::Waiting;
+            directory.failed.changed(node);
         } else {
+            directory.failed.add(node);
             self.fail(now, id, number, "an upload cannot be ended");
         }
     }
@@ -586,23 +603,28 @@ impl DurableDrain {
         nodes.filter(move |(node, uploads)| reaches(node) && *uploads < UPLOADS_PER_NODE_MAX)
     }
 
-    fn free_node(&self, store: &str) -> Option<&StoreNode> {
-        let free = self.free_nodes(store);
-        free.min_by_key(|(node, uploads)| (*uploads, node.node)).map(|(node, _)| node)
+    /// Takes for each directory which nodes reach its store.
+    fn see_failed(&mut self) {
+        for Directory { store, failed, .. } in self.directories.values_mut() {
+            let nodes = self.nodes.values().map(|(node, _)| node);
+            let reaching = nodes.filter(|node| node.stores.contains(store));
+            failed.see(reaching.map(|node| node.node));
+        }
     }
 
-    /// Returns the node that is to send parts to a store, of those that are free: the one with the
-    /// fewest bytes that it sends already or would have to read from other nodes first; not one
-    /// that failed, if there is another one.
+    /// Returns the node that is to send parts to a directory's store, of those that are free: the
+    /// one with the fewest bytes that it sends already or would have to read from other nodes
+    /// first; not one that failed, if there is another one.
     fn choose_node(
         &self,
-        store: &str,
+        directory: &Directory,
         parts: &PartSources,
         avoid: Option<NodeId>,
     ) -> Option<NodeId> {
-        let best = self.free_nodes(store).min_by_key(|(node, orders)| {
-            let bytes = self.sending.of(node.node).saturating_add(parts.elsewhere(node.node));
-            (Some(node.node) == avoid, bytes, *orders, node.node)
+        let best = self.free_nodes(&directory.store).min_by_key(|(node, orders)| {
+            let id = node.node;
+            let bytes = self.sending.of(id).saturating_add(parts.elsewhere(id));
+            (directory.failed.uploads_last(id), Some(id) == avoid, bytes, *orders, id)
         });
         best.map(|(node, _)| node.node)
     }
@@ -636,9 +658,10 @@ impl Machine for DurableDrain {
                 }
             }
             DurableInput::Aborted { call, is_done } => {
-                if let Some(CallPurpose::Abort { directory, number, .. }) = self.calls.remove(&call)
+                if let Some(CallPurpose::Abort { directory, number, node }) =
+                    self.calls.remove(&call)
                 {
-                    self.on_aborted(now, (directory, number), is_done);
+                    self.on_aborted(now, (directory, number, node), is_done);
                 }
             }
             DurableInput::Changed { call, answer } => {

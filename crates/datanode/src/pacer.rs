@@ -100,8 +100,8 @@ impl Pacer {
         }
     }
 
-    /// Lets bytes leave until none wait. What comes meanwhile is looked at when it comes, and has to
-    /// wait for this timer only while the link is busy for as long.
+    /// Lets bytes leave until none wait. What comes meanwhile is looked at when it comes, and has
+    /// to wait for this timer only while the link is busy for as long.
     async fn run(self: Arc<Self>, mut wait: Instant) {
         loop {
             sleep_until(self.clock.moment(wait)).await;

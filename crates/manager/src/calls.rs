@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanderling_core::durable::{
     CHANGE_BEGINS_WITHIN, DurableCallError, DurableInput, DurableOutput, STORE_OPERATION_MAX,
-    UploadedParts,
+    UploadedParts, report_repeats,
 };
 use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest, ViewSchedule};
 use sanderling_core::relocation::{Input, MoveOutput};
@@ -115,7 +115,7 @@ impl NamenodeClient {
         let wait = Millis::from(EVENT_WAIT);
         // More would only repeat that something happened.
         let request = Request::Events { after, limit: EVENTS_PER_REPLY_MAX, wait };
-        match self.send_within(request, EVENT_WAIT + self.within).await {
+        match self.send_within(request, Repeats::Always, EVENT_WAIT + self.within).await {
             Ok(Reply::Events(events)) => {
                 let last = events.last().map_or(after, |event| event.sequence);
                 Completion::Event(Some((
@@ -243,8 +243,10 @@ impl NamenodeClient {
                 DurableInput::Adopted { call, answer }
             }
             DurableOutput::Report { call, progress } => {
+                let repeats = report_repeats(&progress);
                 let request = DurableRequest::Progress { holder: self.holder, progress };
-                match self.send(Request::Durable(Box::new(request))).await {
+                let request = Request::Durable(Box::new(request));
+                match self.send_within(request, repeats, self.within).await {
                     Ok(_) => DurableInput::Reported { call, is_done: true },
                     Err(Some(Refusal::NotManager { remaining })) => {
                         return Completion::NotManager(remaining);
@@ -352,12 +354,12 @@ impl NamenodeClient {
     async fn meta(
         &self,
         requests: Vec<Request>,
+        repeats: Repeats,
         deadline: Instant,
     ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
         self.namenodes.learn_cluster(&self.pool, deadline).await?;
         let requests: Vec<EncodedRequest> = requests.iter().map(EncodedRequest::new).collect();
-        // Epochs and the holder make a second arrival harmless.
-        let sent = self.namenodes.meta(&self.pool, &requests, Repeats::Always, deadline);
+        let sent = self.namenodes.meta(&self.pool, &requests, repeats, deadline);
         let answered = sent.await;
         if let Err(CallError::Refused(
             Refusal::WrongCluster { .. } | Refusal::Unauthenticated { .. },
@@ -369,18 +371,20 @@ impl NamenodeClient {
         answered
     }
 
+    /// Sends one request, of which epochs and the holder make a second arrival harmless.
     pub(crate) async fn send(&self, request: Request) -> Result<Reply, Option<Refusal>> {
-        self.send_within(request, self.within).await
+        self.send_within(request, Repeats::Always, self.within).await
     }
 
     /// Sends one request; the error is the refusal, or nothing when there was no answer.
     async fn send_within(
         &self,
         request: Request,
+        repeats: Repeats,
         within: Duration,
     ) -> Result<Reply, Option<Refusal>> {
         let deadline = Instant::now() + within;
-        match self.meta(vec![request], deadline).await {
+        match self.meta(vec![request], repeats, deadline).await {
             Ok(mut answers) => match answers.pop() {
                 Some(Ok(reply)) => Ok(reply),
                 Some(Err(refusal)) => {

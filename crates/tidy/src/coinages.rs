@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_those_of_vectors_alone() {
+    fn vectors_alone_have_them() {
         let code = "let lanes = [lane; 4];";
         assert_eq!(count("crates/gateway/src/md5/lanes.rs", code), 0);
         assert_eq!(count("crates/gateway/src/md5.rs", "mod lanes; struct Door;"), 1);

@@ -7,7 +7,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::memory::{Memory, Reserved};
-use crate::reader::COPIED_BYTES_MAX;
+
+/// Longer bodies are received in place, others copied out of the buffer. A copy of 16 KiB takes
+/// about a microsecond; to receive in place costs a system call of its own. A body that stayed in
+/// the buffer instead would keep all of a connection's buffer for its life. Chosen, not measured.
+pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// Smallest buffer. Shorter bodies have memory of their own, which the allocator keeps at hand.
 /// Bodies above 16 KiB are received in place ([`COPIED_BYTES_MAX`]), so a body wastes at most half

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::body_sink::BodySink;
-use crate::buffers::{Buffer, Buffers};
+use crate::buffers::{Buffer, Buffers, COPIED_BYTES_MAX};
 use crate::error::CloseCause;
 use crate::memory::{Memory, Reserved};
 use crate::pace::Pace;
@@ -37,11 +37,6 @@ const GROWN_BYTES: usize = 2 * CHUNK_BYTES_MAX;
 /// header has 48 bytes and another short frame fits; a body of 1 MiB loses a copy of 4 KiB. Chosen,
 /// not measured.
 const PEEK_BYTES: usize = 4 << 10;
-
-/// Longer bodies are received in place, others copied out of the buffer. A copy of 16 KiB takes
-/// about a microsecond; to receive in place costs a system call of its own. A body that stayed in
-/// the buffer instead would keep all of [`CHUNK_BYTES_MAX`] for its life. Chosen, not measured.
-pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// Why no more frames come.
 #[derive(Debug, Error)]

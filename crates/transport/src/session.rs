@@ -17,12 +17,13 @@ use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, TraceC
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::buffers::COPIED_BYTES_MAX;
 use crate::busy_poll::BusyPoll;
 use crate::connection_slots::{Place, Places};
 use crate::gather::{Gather, KeptForPeer, length, memory_beside};
 use crate::held_answers::HeldAnswers;
 use crate::memory::{Memory, Reserved};
-use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
+use crate::reader::{Arrived, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
 use crate::stream::{ReadHalf, Stream, WriteHalf};
 use crate::trace::{call_within, end_served, serve_span, tracer, within};
@@ -58,8 +59,8 @@ const LATER_BYTES_STEP: usize = 64 << 10;
 const ALONE_MIN: u32 = 16;
 
 /// A request or an answer that is longer takes more time than is saved by busy-polling for the next
-/// one. Longer ones are received in place (`COPIED_BYTES_MAX` of `reader`). Busy-polling saves some
-/// ten microseconds, and to move so much takes as long. Chosen, not measured.
+/// one. Longer ones are received in place (`COPIED_BYTES_MAX` of `buffers`). Busy-polling saves
+/// some ten microseconds, and to move so much takes as long. Chosen, not measured.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
 /// Frames after which the session looks whether its turn is over: reading the clock takes a tenth

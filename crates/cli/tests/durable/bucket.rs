@@ -123,8 +123,9 @@ fn datanode_with_wrong_keys_stalls_with_what_to_check_and_one_with_the_right_one
         assert!(read == bytes_of(1, BYTES));
     });
     assert!(!wrong.log().contains(WRONG) && !why.contains(WRONG), "{why}\n{}", wrong.log());
-    // It has read its environment once: another one takes its place.
+    // It has read its environment once. Another one does its work while it is there.
     let right = world.with_secret("right", SECRET);
+    world.assert_drained();
     world.take(wrong);
     world.assert_drained();
     assert!(!right.log().contains(SECRET), "{}", right.log());
@@ -138,6 +139,7 @@ fn datanode_without_keys_stalls_with_what_is_missing_and_one_with_keys_goes_on()
     let why = world.stalls("there are no credentials: start the datanode with AWS_ACCESS_KEY_ID");
     assert!(why.contains("or give its machine a role"), "{why}");
     let _right = world.with_secret("right", SECRET);
+    world.assert_drained();
     world.take(bare);
     world.assert_drained();
 }

@@ -5,80 +5,18 @@
 //! counted for the blocks that began here, and trims those that hold more. Bytes that count stay:
 //! in one log, the length of a block that has ended never changes, and a writer publishes no more
 //! than it was granted. A log may lose its end, and with it the end of a block. So an end is
-//! believed once the namenode has shown it for [`TRIM_AFTER`]. Meanwhile the block is fenced, which
-//! costs nothing if its end is taken back: its writer goes on in another block.
+//! believed once the namenode has shown it for [`TRIM_AFTER`](super::TRIM_AFTER). Meanwhile the
+//! block is fenced, which costs nothing if its end is taken back: its writer goes on in another
+//! block.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use sanderling_protocol::BlockId;
 use sanderling_protocol::message::BlockCount;
 use sanderling_protocol::order::HeldBlock;
-use sanderling_protocol::{BlockId, Instant, Millis};
 
+use super::unended::LookUpTimes;
 use super::{BlockEntry, BlockStage, BlockTable};
-
-/// How long the namenode must have shown an end before the bytes beyond it go. Longer than a change
-/// waits for the namenode's disk under `--sync os` (`--unsynced-max`, 2 s by default): a crash of
-/// its machine may take back what is younger, and the writer goes on.
-pub const TRIM_AFTER: Millis = Millis(3000);
-
-/// When a look-up was under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LookUpTimes {
-    /// The namenode was sent the request.
-    pub sent: Instant,
-    /// Its reply was there.
-    pub answered: Instant,
-}
-
-/// The blocks of which this node has no final length that counts.
-#[derive(Debug, Clone, Default)]
-pub(super) struct UnendedBlocks {
-    /// All of them. They began here with a write.
-    all: BTreeSet<BlockId>,
-    /// Those that have grown since they were last looked up, and others.
-    grown: BTreeSet<BlockId>,
-    /// Those that have ended with fewer bytes than they have here.
-    surplus: BTreeMap<BlockId, SeenEnd>,
-}
-
-/// The length with which a block has ended.
-#[derive(Debug, Clone, Copy)]
-struct SeenEnd {
-    length: u32,
-    /// When the namenode first returned it.
-    since: Instant,
-}
-
-impl UnendedBlocks {
-    /// Notes that a block begins with a write.
-    pub(super) fn began(&mut self, block: BlockId) {
-        self.all.insert(block);
-    }
-
-    /// Notes that a write has made a block longer.
-    pub(super) fn grew(&mut self, block: BlockId) {
-        self.grown.insert(block);
-    }
-
-    /// Forgets a block: it is gone, or its final length is here.
-    pub(super) fn forget(&mut self, block: BlockId) {
-        self.all.remove(&block);
-        self.grown.remove(&block);
-        self.surplus.remove(&block);
-    }
-
-    /// Takes the length with which a block has ended. Returns whether the namenode returned the
-    /// same so long before that no crash of its machine takes it back.
-    fn is_confirmed(&mut self, block: BlockId, length: u32, look_up: LookUpTimes) -> bool {
-        let first = SeenEnd { length, since: look_up.answered };
-        let seen = self.surplus.entry(block).or_insert(first);
-        if seen.length != length {
-            *seen = first;
-        }
-        look_up.sent >= seen.since + TRIM_AFTER
-    }
-}
 
 impl<B: Clone> BlockTable<B> {
     /// Lists blocks whose end is to be looked up, in the order of their ids, after `after` and at
@@ -192,7 +130,7 @@ impl<B: Clone> BlockTable<B> {
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::order::Damage;
-    use sanderling_protocol::{Epoch, Refusal, Tier};
+    use sanderling_protocol::{Epoch, Instant, Millis, Refusal, Tier};
 
     use super::super::{StoreRequest, WriteAdmission, WriteRequest};
     use super::*;

@@ -35,7 +35,7 @@ impl DurableDrain {
     fn begin_adoption(&mut self, id: ObjectId) -> bool {
         let Some(directory) = self.directories.get(&id) else { return false };
         let Some(task) = &directory.adoption else { return false };
-        let (store, step, avoid) = (directory.store.clone(), task.step.clone(), task.avoid);
+        let (store, step) = (directory.store.clone(), task.step.clone());
         if task.settles_at.is_some() {
             self.set_busy(id);
             let slice = StoreSlice::default();
@@ -43,7 +43,7 @@ impl DurableDrain {
             return true;
         }
         let sources = PartSources::default();
-        let Some(node) = self.choose_node(&store, &sources, avoid) else { return false };
+        let Some(node) = self.choose_node(directory, &sources, task.avoid) else { return false };
         let address = self.nodes[&node].0.address.clone();
         self.set_busy(id);
         let call = self.call(CallPurpose::Adopt { directory: id, node });
@@ -77,10 +77,12 @@ impl DurableDrain {
         let Some(task) = &mut directory.adoption else { return };
         match answer {
             Ok((_, settles_in)) if settles_in.0 > 0 => {
+                directory.failed.sent(node);
                 task.is_busy = false;
                 task.settles_at = Some(now + settles_in);
             }
             Ok((slice, _)) => {
+                directory.failed.sent(node);
                 let step = task.step.clone();
                 self.report.adopted.push(Adopted { directory: id, step, slice });
             }
@@ -89,6 +91,7 @@ impl DurableDrain {
                 task.is_busy = false;
                 task.tries += 1;
                 task.avoid = Some(node);
+                directory.failed.add(node);
                 let pause = RETRY_MIN.0 << task.tries.min(6);
                 task.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
                 if directory.reported_stall.as_deref() != Some(&*why) {

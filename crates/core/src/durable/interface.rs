@@ -9,6 +9,7 @@ use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Millis, NodeId, ObjectId, Refusal, Tier};
 
 use super::call_error::DurableCallError;
+use crate::group_view::Repeats;
 
 /// Identifies one call that the drain requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,4 +182,12 @@ pub enum DurableOutput {
         /// What was done.
         progress: DurableProgress,
     },
+}
+
+/// Returns whether a report may be sent a second time when its answer is lost. One by which an
+/// object is gone may not: the first time the namenode may have passed from the object's old name
+/// to the new one, and the second time it would be gone by that.
+#[must_use]
+pub const fn report_repeats(progress: &DurableProgress) -> Repeats {
+    if progress.gone.is_empty() { Repeats::Always } else { Repeats::Undone }
 }

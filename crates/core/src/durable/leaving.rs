@@ -11,6 +11,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo};
 use super::call_error::DurableCallError;
 use super::interface::{DurableCall, DurableInput};
 use super::noticed_nodes::{NoticedNodes, RETRY_NOTICED_MAX};
+use super::task::Directory;
 use super::{CallPurpose, DurableDrain};
 
 impl DurableInput {
@@ -59,14 +60,15 @@ impl DurableDrain {
         }
     }
 
-    /// Returns the node that is to change a store: of those that are free the one that stays
-    /// longest, and not one that failed, if there is another one. What a node is changing when its
+    /// Returns the node that is to change a directory's store, or to end an upload: of those that
+    /// are free and have not failed the one that stays longest. What a node is changing when its
     /// machine is taken has to be sent again, and its bytes may be gone with the machine.
-    pub(super) fn node_to_change(&self, store: &str, avoid: Option<NodeId>) -> Option<NodeId> {
-        let free = self.free_nodes(store);
+    pub(super) fn node_to_change(&self, directory: &Directory) -> Option<NodeId> {
+        let free = self.free_nodes(&directory.store);
+        let free = free.filter(|(node, _)| directory.failed.may_change(node.node));
         let best = free.min_by_key(|(node, uploads)| {
             let stays_until = Reverse(self.noticed.stays_until(node.node));
-            (Some(node.node) == avoid, stays_until, *uploads, node.node)
+            (stays_until, *uploads, node.node)
         });
         best.map(|(node, _)| node.node)
     }
@@ -87,8 +89,8 @@ impl DurableDrain {
                     let place = (directory, number, node);
                     self.on_uploaded(now, place, (is_last, end), Err(gone(node)));
                 }
-                Some(CallPurpose::Abort { directory, number, .. }) => {
-                    self.on_aborted(now, (directory, number), false);
+                Some(CallPurpose::Abort { directory, number, node }) => {
+                    self.on_aborted(now, (directory, number, node), false);
                 }
                 Some(CallPurpose::Restore { directory, object, node, blocks }) => {
                     self.on_restored(now, (directory, object, node), &blocks, Err(gone(node)));

@@ -8,6 +8,7 @@ use sanderling_protocol::order::{StoreChange, UploadBlock, UploadPart};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 
 use super::adoption_task::AdoptionTask;
+use super::failed_nodes::FailedNodes;
 
 /// How long the new name of an object is kept: longer than a view is under way. A view is a call of
 /// 2 s by default. Chosen, not measured: a name costs some hundred bytes.
@@ -18,9 +19,13 @@ const COMPLETED_KEPT: Millis = Millis(60_000);
 const ALONE_AFTER: u32 = 2;
 
 /// Such failures after which what was sent of the changes behind it is ended, as far as the first
-/// one needs its room. The pauses between these tries are 6 s together: room that comes sooner
-/// costs no upload, and what is ended is sent again. Chosen, not measured.
+/// one needs its room. Chosen, not measured.
 const ENDS_OTHERS_AFTER: u32 = 5;
+
+/// How long after the first of these failures nothing is ended: room that comes sooner costs no
+/// upload, and what is ended is sent again. The usual pauses up to the fifth one are as long, those
+/// while bytes leave with nodes are shorter. Chosen, not measured.
+const ENDS_NONE_WITHIN: Millis = Millis(6_000);
 
 /// One durable directory.
 #[derive(Debug)]
@@ -42,8 +47,7 @@ pub(super) struct Directory {
     pub(super) is_changing: bool,
     /// Nothing is made visible before: a removal may still take effect.
     pub(super) hold_until: Option<Instant>,
-    /// A node that failed to change the store.
-    pub(super) avoid: Option<NodeId>,
+    pub(super) failed: FailedNodes,
     /// Why the first change could not be made, as it was reported last; it stands before the next.
     pub(super) reported_stall: Option<String>,
     /// Why lost bytes cannot be read back, as it was reported last. Empty in the beginning: an
@@ -70,6 +74,8 @@ pub(super) struct Task {
     /// How often the store had no room for it while it was the first change, since its bytes could
     /// not be read.
     pub(super) failed_first: u32,
+    /// When that was for the first time.
+    failed_first_at: Option<Instant>,
 }
 
 /// How far the upload of an object is.
@@ -99,7 +105,7 @@ impl Directory {
             completed: BTreeMap::new(),
             is_changing: false,
             hold_until: None,
-            avoid: None,
+            failed: FailedNodes::new(),
             reported_stall: None,
             read_stall: Some(String::new()),
             unreached_since: None,
@@ -143,6 +149,7 @@ impl Directory {
                         avoid: None,
                         is_slow: false,
                         failed_first: 0,
+                        failed_first_at: None,
                     };
                     self.tasks.insert(number, task);
                 }
@@ -176,15 +183,17 @@ impl Directory {
     /// Notes that the store had no room for a change. If that is the first one, and this came
     /// often, uploads behind it are ended, the last ones first, until it has as many bytes of room
     /// as its object. They are sent again in their turn.
-    pub(super) fn failed_for_room(&mut self, number: u64) {
+    pub(super) fn failed_for_room(&mut self, now: Instant, number: u64) {
         let Some((first, task)) = self.tasks.iter_mut().next() else { return };
         let DurableChangeKind::Put { bytes, .. } = task.kind else { return };
         if *first != number {
             return;
         }
         task.failed_first += 1;
+        let since = *task.failed_first_at.get_or_insert(now);
+        let is_early = task.failed_first < ENDS_OTHERS_AFTER || now < since + ENDS_NONE_WITHIN;
         // An order that is under way may complete uploads.
-        if task.failed_first < ENDS_OTHERS_AFTER || self.is_changing {
+        if is_early || self.is_changing {
             return;
         }
         // Without bytes it needs room for its name.
@@ -201,7 +210,7 @@ impl Directory {
     /// so it holds up no others.
     pub(super) fn failed_elsewhere(&mut self, number: u64) {
         if let Some(task) = self.tasks.get_mut(&number) {
-            task.failed_first = 0;
+            (task.failed_first, task.failed_first_at) = (0, None);
         }
     }
 

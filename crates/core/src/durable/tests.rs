@@ -18,6 +18,7 @@ mod adoption;
 mod choosing;
 mod content;
 mod datanodes;
+mod failing;
 mod mistakes;
 mod restoring;
 mod room;

@@ -114,7 +114,8 @@ impl DurableRequest {
     pub const fn repeat(&self) -> Repetition {
         match self {
             Self::Make(_) => Repetition::Once,
-            // A datanode's present state; numbers of changes are compared.
+            // A datanode's present state; numbers of changes are compared. What is `gone` is
+            // not repeated by its sender.
             Self::ServeStores { .. } | Self::Progress { .. } => Repetition::Alike,
             Self::Look { .. }
             | Self::Overview

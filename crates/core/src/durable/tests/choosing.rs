@@ -5,25 +5,25 @@ use sanderling_protocol::{BlockId, Epoch, StorageClass};
 
 use super::*;
 
-const NOW: Instant = Instant(1_000_000);
+pub(super) const NOW: Instant = Instant(1_000_000);
 const BLOCK_BYTES: u64 = 1 << 20;
 
 /// An order to upload: its call, its node, and the order.
 type Ordered = (DurableCall, NodeId, UploadOrder);
 
 /// A drain, and objects whose blocks of 1 MiB have these homes, in the order of the changes.
-struct Placed {
-    drain: DurableDrain,
+pub(super) struct Placed {
+    pub(super) drain: DurableDrain,
     homes: Vec<Vec<u32>>,
 }
 
 impl Placed {
-    fn new(homes: Vec<Vec<u32>>) -> Self {
+    pub(super) fn new(homes: Vec<Vec<u32>>) -> Self {
         Self { drain: DurableDrain::default(), homes }
     }
 
     /// Returns a view of all objects, whose store these nodes reach.
-    fn view(&self, nodes: &[u32]) -> DurableInput {
+    pub(super) fn view(&self, nodes: &[u32]) -> DurableInput {
         let node = |id: &u32| StoreNode {
             node: NodeId(*id),
             address: format!("host-{id}:1"),
@@ -84,7 +84,7 @@ impl Placed {
         self.orders(NOW)
     }
 
-    fn layout(&self, object: ObjectId, from: u64, bytes: u64) -> Layout {
+    pub(super) fn layout(&self, object: ObjectId, from: u64, bytes: u64) -> Layout {
         let homes = &self.homes[object.0 as usize - 1];
         let block = |(index, home): (usize, &u32)| BlockLocation {
             block: BlockId(1000 * object.0 + index as u64),
@@ -185,6 +185,28 @@ fn what_nodes_send_is_forgotten_however_an_order_ends() {
     let view = placed.view(&left);
     placed.drain.handle(NOW, view);
     assert!(placed.drain.sending.is_empty(), "{:?}", placed.drain.sending);
+}
+
+#[test]
+fn node_that_failed_sends_only_while_others_are_busy_until_it_has_sent_something() {
+    let mut placed = Placed::new(vec![vec![1]]);
+    let orders = placed.see(&[1, 2]);
+    assert_eq!(nodes_of(&orders), [1]);
+    let answer = Err(DurableCallError::Refused(failed()));
+    placed.drain.handle(NOW, DurableInput::Uploaded { call: orders[0].0, answer });
+    for _ in 0..4 {
+        placed.homes.push(vec![1]);
+        let orders = placed.see(&[1, 2]);
+        assert_eq!(nodes_of(&orders), [2], "the other one has none of the bytes");
+        assert!(placed.sent(&orders[0]).is_empty());
+    }
+    placed.homes.extend([vec![1], vec![1], vec![1], vec![1], vec![1]]);
+    let orders = placed.see(&[1, 2]);
+    assert_eq!(nodes_of(&orders), [2, 2, 2, 2, 1]);
+    assert!(placed.sent(&orders[4]).is_empty());
+    assert!(placed.sent(&orders[0]).is_empty());
+    placed.homes.push(vec![1]);
+    assert_eq!(nodes_of(&placed.see(&[1, 2])), [1]);
 }
 
 #[test]

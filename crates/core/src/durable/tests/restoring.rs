@@ -4,6 +4,7 @@ use sanderling_protocol::message::{DurableLoss, DurableWork, LostBlock, StoreNod
 use sanderling_protocol::{BlockId, Epoch};
 
 use super::*;
+use crate::group_view::Repeats;
 
 const NOW: Instant = Instant(1_000_000);
 const DIRECTORY: ObjectId = ObjectId(5);
@@ -81,6 +82,7 @@ fn object_that_was_perhaps_reported_as_gone_is_read_by_the_name_of_a_later_view(
         panic!("it is gone by this name")
     };
     assert_eq!(progress.gone.len(), 1);
+    assert_eq!(report_repeats(&progress), Repeats::Undone, "no other member gets it");
     drain.handle(NOW, DurableInput::Reported { call, is_done: false });
     // This view may have been read before the report.
     drain.handle(NOW, view(true));
@@ -95,7 +97,9 @@ fn object_that_was_perhaps_reported_as_gone_is_read_by_the_name_of_a_later_view(
     assert_eq!(loss.key, "b");
     let again = drain.deadline().expect("the rest is reported again");
     drain.handle_deadline(again);
-    assert!(reported(&mut drain).gone.is_empty());
+    let rest = reported(&mut drain);
+    assert!(rest.gone.is_empty());
+    assert_eq!(report_repeats(&rest), Repeats::Always);
 }
 
 #[test]

@@ -297,6 +297,21 @@ fn uploads_give_way_when_the_store_fails_again_for_the_first_change() {
 }
 
 #[test]
+fn uploads_give_way_no_sooner_while_bytes_leave_with_a_node() {
+    let mut copying = Copying::new(&[10, 10]);
+    let left = [(NodeId(1), Millis(60_000))].into();
+    copying.drain.handle(copying.now, DurableInput::Noticed { left, has_exposed: true });
+    copying.refused.insert(1, full());
+    assert_eq!(copying.view(), ["c1 refused", "c2 sent"]);
+    let began = copying.now;
+    // The pauses are of 1 s at most: the seventh failure comes before 6 s.
+    copying.fail_first(6);
+    assert!(copying.now < began + Millis(6000));
+    assert_eq!(copying.wait(), ["c1 refused", "c2 ended"]);
+    assert!(copying.now >= began + Millis(6000));
+}
+
+#[test]
 fn uploads_give_way_only_as_far_as_the_first_change_needs_their_bytes() {
     let mut copying = Copying::new(&[15, 10, 10, 10]);
     copying.refused.insert(1, full());
