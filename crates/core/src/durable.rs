@@ -98,6 +98,16 @@ const REMOVAL_SETTLES: Millis = Millis(30_000);
 
 const _: () = assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < REMOVAL_SETTLES.0);
 
+/// Longest time for which the manager waits for an order to send parts: 64 MiB at 1 MiB/s.
+pub const UPLOAD_WITHIN: Millis = Millis(64_000);
+
+/// A datanode gives an order to send parts up after this time: the manager goes on without it soon,
+/// and only the datanode can end an upload that the order began. It ends it in the 4 s that are
+/// left, so that its refusal arrives in time. Chosen, not measured: that is two requests.
+pub const UPLOAD_ENDS_WITHIN: Millis = Millis(60_000);
+
+const _: () = assert!(UPLOAD_ENDS_WITHIN.0 < UPLOAD_WITHIN.0);
+
 /// Pause between two readings of the work while something waits. No event reports a new change, so
 /// a pause is also how late it may begin: a writer that waits for its store tries again as often.
 const VIEW_PAUSE: Millis = Millis(50);
@@ -370,7 +380,7 @@ impl DurableDrain {
                     _ => Stage::Waiting,
                 };
                 task.avoid = Some(node);
-                task.is_slow |= error.is_unanswered();
+                task.is_slow |= error.is_out_of_time();
                 if let Some(directory) = self.directories.get_mut(&id) {
                     directory.window = (directory.window / 2).max(1);
                     if error.is_unread() {
@@ -390,13 +400,15 @@ impl DurableDrain {
             _ => Vec::new(),
         };
         parts.extend(added);
+        let is_slow = task.is_slow;
         if is_last {
             task.stage = Stage::Uploaded { upload: upload.clone(), parts };
             self.report.uploads.push((id, number, upload));
         } else {
             task.stage = Stage::Uploading { upload, next: end, parts };
         }
-        if let Some(directory) = self.directories.get_mut(&id) {
+        // An order of one part in its time shows nothing of those with more.
+        if !is_slow && let Some(directory) = self.directories.get_mut(&id) {
             directory.window = WINDOW_MAX.min(directory.window + 1);
             directory.failed.sent(node);
         }

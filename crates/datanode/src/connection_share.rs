@@ -22,6 +22,9 @@ pub(crate) struct ConnectionShares {
 struct KnownTenants {
     named: BTreeMap<String, Weak<TenantBodies>>,
     last: u64,
+    /// As which all datanodes read from the disk for their stores: together they have the room of
+    /// one tenant, because their answers wait behind those to clients.
+    stores: Weak<TenantBodies>,
 }
 
 /// One connection.
@@ -59,15 +62,29 @@ impl ConnectionShares {
         tenant: Option<&str>,
         is_of_datanode: bool,
     ) -> Arc<ConnectionShare> {
-        let tenant = self.tenants.lock().tenant(tenant);
+        let mut tenants = self.tenants.lock();
+        let tenant = tenants.tenant(tenant);
+        let reader = if is_of_datanode { tenants.stores() } else { Arc::clone(&tenant) };
+        drop(tenants);
         let user = || RoomUser::new(&tenant);
-        let (disk, objects, owners) = (user(), user(), user());
+        let (disk, objects, owners) = (RoomUser::new(&reader), user(), user());
         let bodies = Arc::clone(&self.bodies);
         Arc::new(ConnectionShare { tenant, bodies, disk, objects, owners, is_of_datanode })
     }
 }
 
 impl KnownTenants {
+    /// Returns the tenant as which datanodes read from the disk.
+    fn stores(&mut self) -> Arc<TenantBodies> {
+        if let Some(known) = self.stores.upgrade() {
+            return known;
+        }
+        self.last += 1;
+        let tenant = TenantBodies::new(TenantNumber(self.last));
+        self.stores = Arc::downgrade(&tenant);
+        tenant
+    }
+
     fn tenant(&mut self, name: Option<&str>) -> Arc<TenantBodies> {
         if let Some(known) = name.and_then(|name| self.named.get(name)?.upgrade()) {
             return known;
@@ -123,7 +140,7 @@ mod tests {
     use sanderling_core::shared_room::RoomBounds;
 
     use super::*;
-    use crate::fair_room::FairRoom;
+    use crate::fair_room::{FairRoom, RoomRequest};
 
     const MIB: u32 = 1 << 20;
 
@@ -147,6 +164,21 @@ mod tests {
         let tenants = shares.tenants.lock();
         let named: Vec<&str> = tenants.named.keys().map(String::as_str).collect();
         assert_eq!(named, ["b", "c"], "those without a connection are forgotten in time");
+    }
+
+    #[test]
+    fn datanodes_read_from_the_disk_as_one_tenant_that_leaves_clients_room() {
+        let shares = ConnectionShares::default();
+        let bounds = RoomBounds { units_max: 64, waiting_max: 64 };
+        let room = FairRoom::new(bounds, "room");
+        let datanodes = [(); 8].map(|()| shares.connection_of(None, true));
+        let held = datanodes.iter().map(|share| room.request(&share.disk, 16).unwrap());
+        let held: Vec<_> = held.collect();
+        let is_granted = |it: &&RoomRequest| matches!(it, RoomRequest::Granted(_));
+        assert!(held.iter().filter(is_granted).count() <= 2, "they have half of the room");
+        let client = shares.connection(None);
+        assert!(is_granted(&&room.request(&client.disk, 8).unwrap()));
+        assert_ne!(number(&datanodes[0]), number(&datanodes[1]), "bodies are counted apart");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use sanderling_core::durable::{CHANGE_BEGINS_WITHIN, PART_BYTES_MIN};
+use sanderling_core::durable::{CHANGE_BEGINS_WITHIN, PART_BYTES_MIN, UPLOAD_ENDS_WITHIN};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, STORE_CHANGES_PER_ORDER_MAX};
 use sanderling_protocol::message::{DurableLoss, DurableReply, DurableRequest, LostBlock};
@@ -17,7 +17,7 @@ use sanderling_protocol::{
 };
 use sanderling_transport::{CallError, Pool, Timeouts};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::durable::{DurableStores, JoinablePart, StoreOwner};
 use crate::membership::Membership;
@@ -78,14 +78,17 @@ impl Uploader {
     /// # Errors
     /// [`Refusal::TierFailed`]: the store failed. [`Refusal::RetryAfter`]: a block could not be
     /// read at the place that the order names; look its place up again.
+    /// [`Refusal::DeadlinePassed`]: it takes longer than the manager waits for it.
     pub(crate) async fn upload(&self, order: UploadOrder) -> Result<OrderReply, Refusal> {
+        let deadline = Instant::now() + Duration::from(UPLOAD_ENDS_WITHIN);
         let UploadOrder { directory, may_claim, store, key, upload, parts } = order;
         let owner = StoreOwner { cluster: self.cluster(), directory, may_claim };
         let (upload, is_begun) = match upload {
             Some(upload) => (upload, false),
             None => (self.stores.begin(owner, &store, &key).await?, true),
         };
-        match self.send_parts(&store, (&key, &upload), parts).await {
+        let sending = timeout_at(deadline, self.send_parts(&store, (&key, &upload), parts));
+        match sending.await.unwrap_or(Err(Refusal::DeadlinePassed { ago: Millis(0) })) {
             Ok(sent) => Ok(OrderReply::Uploaded { upload, parts: sent }),
             Err(refusal) => {
                 // The manager never learns of it, so no other node can end it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanderling_core::durable::{
-    CHANGE_BEGINS_WITHIN, DurableCallError, DurableInput, DurableOutput, STORE_OPERATION_MAX,
+    self, CHANGE_BEGINS_WITHIN, DurableCallError, DurableInput, DurableOutput, STORE_OPERATION_MAX,
     UploadedParts, report_repeats,
 };
 use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest, ViewSchedule};
@@ -55,10 +55,9 @@ pub(crate) struct NamenodeClient {
     pub(crate) within: Duration,
 }
 
-/// Longest time to send the parts of one order to a store: 64 MiB at 1 MiB/s. A datanode lists a
-/// part of a store within 60 s (`LISTING_MAX`) and reads blocks back within as long, so it covers
-/// these, too.
-const UPLOAD_WITHIN: Duration = Duration::from_secs(64);
+/// Longest time to send the parts of one order to a store. A datanode lists a part of a store
+/// within 60 s (`LISTING_MAX`) and reads blocks back within as long, so it covers these, too.
+const UPLOAD_WITHIN: Duration = Duration::from_millis(durable::UPLOAD_WITHIN.0);
 
 /// Longest time to change what is visible in a store. A datanode begins the last one within 5 s
 /// ([`CHANGE_BEGINS_WITHIN`]) and it takes 20 s at most ([`STORE_OPERATION_MAX`]), so an answer
@@ -294,7 +293,7 @@ impl NamenodeClient {
         match self.pool.order(node, address, order, deadline).await {
             // Of the second kind nothing was begun.
             Ok(OrderReply::Refused(refusal)) | Err(CallError::Refused(refusal)) => {
-                Err(DurableCallError::Refused(refusal))
+                Err(DurableCallError::refused(node, refusal))
             }
             Ok(reply) => Ok(reply),
             Err(error) => Err(no_answer(error)),

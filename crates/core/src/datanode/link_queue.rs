@@ -4,7 +4,8 @@
 //! Uploads are copies in the background. They go behind clients: they get what clients leave of the
 //! link, and a small part of what clients take, so that the copies come to an end. On a node that
 //! leaves, what no store has may be lost at the deadline: there, clients go behind uploads, as they
-//! go behind pushes ([`super::DrainThrottle`]).
+//! go behind pushes. While that node pushes blocks, both wait for [`super::DrainThrottle`] before
+//! they get here; what it lets go on is queued here in turn with pushes.
 
 mod spare_rate;
 

@@ -6,6 +6,8 @@ use sanderling_protocol::order::OrderReply;
 use sanderling_protocol::{NodeId, Refusal};
 use thiserror::Error;
 
+use super::UPLOAD_ENDS_WITHIN;
+
 /// A reason why an order to a datanode did not bring what it was sent for.
 #[derive(Debug, Error)]
 pub enum DurableCallError {
@@ -22,6 +24,12 @@ pub enum DurableCallError {
         /// The error of the caller's transport.
         #[source]
         cause: Box<dyn StdError + Send + Sync>,
+    },
+    /// The datanode has given the order up, and ended the upload that it began for it.
+    #[error("node {node} could not send an order's parts within {most}", most = UPLOAD_ENDS_WITHIN)]
+    GivenUp {
+        /// The datanode.
+        node: NodeId,
     },
     /// The datanode is gone: no answer is waited for.
     #[error("node {node} was gone before it answered")]
@@ -45,9 +53,18 @@ impl DurableCallError {
         matches!(self, Self::Refused(Refusal::NodeFull { .. }))
     }
 
+    /// Returns the error for a refusal of an order.
+    #[must_use]
+    pub fn refused(node: NodeId, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::DeadlinePassed { .. } => Self::GivenUp { node },
+            refusal => Self::Refused(refusal),
+        }
+    }
+
     /// Returns whether the order came to no end in its time.
-    pub(super) const fn is_unanswered(&self) -> bool {
-        matches!(self, Self::NoAnswer { .. })
+    pub(super) const fn is_out_of_time(&self) -> bool {
+        matches!(self, Self::NoAnswer { .. } | Self::GivenUp { .. })
     }
 
     /// Returns whether the datanode could not read the object's own bytes, which shows nothing of

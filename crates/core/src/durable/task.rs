@@ -69,7 +69,7 @@ pub(super) struct Task {
     pub(super) tries: u32,
     pub(super) retry_at: Option<Instant>,
     pub(super) avoid: Option<NodeId>,
-    /// An order for it had no answer in its time: it goes part by part from then on.
+    /// An order for it did not end in its time: it goes part by part from then on.
     pub(super) is_slow: bool,
     /// How often the store had no room for it while it was the first change, since its bytes could
     /// not be read.

@@ -79,13 +79,15 @@ mod tests {
         let mut measured = window.begin(1 << 20).await;
         measured.taken();
         drop(measured);
-        let first = window.begin(LARGE).await;
+        let [first, second] = [window.begin(LARGE).await, window.begin(LARGE).await];
         let mut large = Box::pin(window.begin(LARGE));
-        assert!((&mut large).now_or_never().is_none(), "it waits for the first one");
+        assert!((&mut large).now_or_never().is_none(), "it waits for the first two");
         let mut small = Box::pin(window.begin(1));
         assert!((&mut small).now_or_never().is_none(), "it waits for the large one");
         drop(first);
-        drop(large.await);
+        let large = large.await;
+        drop(second);
+        drop(large);
         drop(small.await);
     }
 }

@@ -211,14 +211,26 @@ fn node_that_failed_sends_only_while_others_are_busy_until_it_has_sent_something
 
 #[test]
 fn object_whose_order_had_no_answer_in_its_time_goes_part_by_part() {
+    goes_part_by_part_after(lost());
+}
+
+#[test]
+fn object_whose_order_its_datanode_gave_up_goes_part_by_part() {
+    let refusal = Refusal::DeadlinePassed { ago: Millis(0) };
+    goes_part_by_part_after(DurableCallError::refused(NodeId(1), refusal));
+}
+
+fn goes_part_by_part_after(failure: DurableCallError) {
     let mut placed = Placed::new(vec![vec![1; 20]]);
     let parts = |orders: &[Ordered]| -> Vec<usize> {
         orders.iter().map(|(_, _, order)| order.parts.len()).collect()
     };
     let first = placed.see(&[1, 2]);
     assert_eq!(parts(&first), [3]);
-    let lost = DurableInput::Uploaded { call: first[0].0, answer: Err(lost()) };
-    placed.drain.handle(NOW, lost);
+    let failed = DurableInput::Uploaded { call: first[0].0, answer: Err(failure) };
+    placed.drain.handle(NOW, failed);
+    let window = placed.drain.directories[&ObjectId(500)].window;
+    assert_eq!(window, WINDOW_MIN / 2);
     assert!(placed.orders(NOW).is_empty(), "there is a pause");
     let again = placed.drain.deadline().expect("it is tried again");
     placed.drain.handle_deadline(again);
@@ -231,4 +243,5 @@ fn object_whose_order_had_no_answer_in_its_time_goes_part_by_part() {
         next = placed.sent(&next[0]);
     }
     assert!(next.is_empty());
+    assert_eq!(placed.drain.directories[&ObjectId(500)].window, window, "it stays slow");
 }
