@@ -19,6 +19,7 @@ mod noticed_nodes;
 mod restore;
 mod spread;
 mod task;
+mod upload_time;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +36,7 @@ use noticed_nodes::NoticedNodes;
 use restore::Restores;
 use spread::{PartSources, SendLoad};
 use task::{Directory, Stage, Task};
+pub use upload_time::{UPLOAD_ENDS_WITHIN, UPLOAD_WITHIN};
 
 /// Uploads that one datanode has under way at once, and orders to read back among them. Each has
 /// one part in memory, of 8 MiB unless its object has more than 70 GiB, or the node has memory for
@@ -97,16 +99,6 @@ pub const STORE_OPERATION_MAX: Millis = Millis(20_000);
 const REMOVAL_SETTLES: Millis = Millis(30_000);
 
 const _: () = assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < REMOVAL_SETTLES.0);
-
-/// Longest time for which the manager waits for an order to send parts: 64 MiB at 1 MiB/s.
-pub const UPLOAD_WITHIN: Millis = Millis(64_000);
-
-/// A datanode gives an order to send parts up after this time: the manager goes on without it soon,
-/// and only the datanode can end an upload that the order began. It ends it in the 4 s that are
-/// left, so that its refusal arrives in time. Chosen, not measured: that is two requests.
-pub const UPLOAD_ENDS_WITHIN: Millis = Millis(60_000);
-
-const _: () = assert!(UPLOAD_ENDS_WITHIN.0 < UPLOAD_WITHIN.0);
 
 /// Pause between two readings of the work while something waits. No event reports a new change, so
 /// a pause is also how late it may begin: a writer that waits for its store tries again as often.

@@ -6,7 +6,7 @@ use sanderling_protocol::order::OrderReply;
 use sanderling_protocol::{NodeId, Refusal};
 use thiserror::Error;
 
-use super::UPLOAD_ENDS_WITHIN;
+use super::upload_time::UPLOAD_ENDS_WITHIN;
 
 /// A reason why an order to a datanode did not bring what it was sent for.
 #[derive(Debug, Error)]
