@@ -472,6 +472,9 @@ impl DurableDrain {
         let (made, left) = numbers.split_at((done as usize).min(numbers.len()));
         for number in made {
             if let Some(task) = directory.tasks.remove(number) {
+                if let DurableChangeKind::Put { object, .. } = task.kind {
+                    self.restores.named(object, &task.key);
+                }
                 directory.made(now, *number, task);
             }
         }
@@ -544,6 +547,7 @@ impl DurableDrain {
     }
 
     fn send_report(&mut self, now: Instant) {
+        self.take_back_gone();
         let is_empty = self.report == DurableProgress::default();
         if self.reporting.is_some() || is_empty || self.report_at.is_some_and(|at| at > now) {
             return;

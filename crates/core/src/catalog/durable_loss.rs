@@ -50,7 +50,8 @@ impl Catalog {
         true
     }
 
-    /// Returns whether a store has the bytes of an object, by its name or by an earlier one.
+    /// Returns whether a store has the bytes of an object: by its name, or while it waits by an
+    /// earlier one, or by its own that is not reported.
     fn has_stored_bytes(&self, id: ObjectId) -> bool {
         self.is_in_store(id) || self.renamed.old_key(id).is_some()
     }
@@ -269,9 +270,8 @@ impl Catalog {
         if !self.durables.is_restoring(id) || self.is_deleted(id) {
             return;
         }
-        if self.renamed.may_have_arrived(id) {
-            // The store may have it by the new name, which is not reported yet.
-            return self.renamed.forget(id);
+        if self.passes_to_new_name(id) {
+            return;
         }
         self.durables.forget_object(id);
         self.renamed.forget(id);

@@ -108,6 +108,14 @@ impl RenamedObjects {
         self.0.iter()
     }
 
+    /// Passes to the new name of an object. Returns whether it had another one.
+    pub(super) fn pass_to(&mut self, id: ObjectId, key: String) -> bool {
+        let Some(stored) = self.0.get_mut(&id) else { return false };
+        let is_new = stored.key != key;
+        stored.key = key;
+        is_new
+    }
+
     /// Forgets an object: the store has it by its new name, has not got it, or it is deleted.
     pub(super) fn forget(&mut self, id: ObjectId) {
         self.0.remove(&id);
@@ -124,8 +132,8 @@ impl RenamedObjects {
         self.0.get(&id).is_some_and(|stored| !stored.replaces)
     }
 
-    /// Returns the name under which the store has a renamed object; `None` if the object waits for
-    /// no renaming there.
+    /// Returns the name under which the store has a renamed object: the old one, or the new one
+    /// where its store lacks it by the old one. `None` if the object waits for no renaming there.
     pub(super) fn old_key(&self, id: ObjectId) -> Option<&str> {
         self.0.get(&id).map(|stored| stored.key.as_str())
     }

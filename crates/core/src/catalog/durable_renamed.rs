@@ -36,6 +36,21 @@ impl Catalog {
         }
     }
 
+    /// Passes from the old name of an object, by which its store lacks it, to the new one: the
+    /// store may have it by that before this is reported. Returns whether that is so.
+    pub(super) fn passes_to_new_name(&mut self, id: ObjectId) -> bool {
+        if !self.renamed.may_have_arrived(id) {
+            return false;
+        }
+        match self.durable_at(id) {
+            Some((_, key)) if self.keeps_new_names() => self.renamed.pass_to(id, key),
+            _ => {
+                self.renamed.forget(id);
+                true
+            }
+        }
+    }
+
     /// Adds where the old names are not those of objects that wait.
     pub(super) fn check_renamed(&self, problems: &mut Vec<String>) {
         for (id, stored) in self.renamed.iter().filter(|(id, _)| !self.is_deleted(**id)) {

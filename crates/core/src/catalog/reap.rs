@@ -83,8 +83,10 @@ impl Catalog {
     /// so when another notice follows, a renamed object has the bytes that its store has by the
     /// old name, nodes that leave show what a lost end had moved to them, no
     /// block leaves the object tier into room that is kept, and of a tree that is deleted and waits
-    /// for its store goes first what has bytes missing.
-    pub const RULES: u32 = 8;
+    /// for its store goes first what has bytes missing. 9: a renamed object that its store lacks by
+    /// the old name has the bytes of the new one until that is reported, also after they were read
+    /// back.
+    pub const RULES: u32 = 9;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -152,6 +154,11 @@ impl Catalog {
     /// Returns whether the names are kept that stores have of renamed objects.
     pub(super) const fn keeps_stored_names(&self) -> bool {
         self.reaping.rules >= 8
+    }
+
+    /// Returns whether the new name of a renamed object is kept by which its store may have it.
+    pub(super) const fn keeps_new_names(&self) -> bool {
+        self.reaping.rules >= 9
     }
 
     /// Returns whether a deletion that waits for a store begins with what that never gets.

@@ -53,6 +53,8 @@ struct Restore {
     retry_at: Option<Instant>,
     /// Nodes that failed since the last success.
     failed: BTreeSet<NodeId>,
+    /// The name by which the store got it while an order to read it by another one was under way.
+    new_name: Option<String>,
     /// The block that was reported last to have a home again.
     reported: Option<ReportedBlock>,
     /// Views that must come before it is read: [`VIEWS_AFTER_DOUBT`].
@@ -103,14 +105,15 @@ impl Restore {
     fn new(place: usize, loss: DurableLoss) -> Self {
         // Without blocks it finds no room: it counts as failed until it does.
         let tries = u32::from(loss.blocks.is_empty());
-        let (failed, reported) = (BTreeSet::new(), None);
-        let (is_busy, retry_at, awaited_views) = (false, None, 0);
-        Self { loss, place, is_busy, tries, retry_at, failed, reported, awaited_views }
+        let (is_busy, retry_at, failed) = (false, None, BTreeSet::new());
+        let (new_name, reported, awaited_views) = (None, None, 0);
+        Self { loss, place, is_busy, tries, retry_at, failed, new_name, reported, awaited_views }
     }
 
     /// Takes what a view shows. Returns the node that the namenode does not take for a home.
     fn see(&mut self, loss: DurableLoss) -> Option<NodeId> {
         self.awaited_views = self.awaited_views.saturating_sub(1);
+        self.new_name = None;
         if let Some(reported) = &mut self.reported {
             let is_same = |it: &LostBlock| (it.block, it.epoch) == (reported.block, reported.epoch);
             if loss.blocks.iter().any(is_same) {
@@ -228,6 +231,26 @@ impl Restores {
         }
     }
 
+    /// Notes that a store got an object by this name. An order under way may find the name of
+    /// before missing.
+    pub(super) fn named(&mut self, object: ObjectId, name: &str) {
+        if let Some(restore) = self.objects.get_mut(&object)
+            && restore.is_busy
+            && restore.loss.key != name
+        {
+            restore.new_name = Some(name.to_owned());
+        }
+    }
+
+    /// Reads an object again that was found missing, if its store has got it by another name
+    /// meanwhile. Returns whether that is so: it is not gone.
+    fn reads_anew(&mut self, object: ObjectId) -> bool {
+        let found = self.objects.get_mut(&object).filter(|it| it.new_name.is_some());
+        let Some(restore) = found else { return false };
+        restore.is_busy = false;
+        true
+    }
+
     /// Returns the names by which objects of a directory are read back at the moment.
     pub(super) fn names(&self, directory: ObjectId) -> Vec<String> {
         self.of(directory).filter(|it| it.is_busy).map(|it| it.loss.key.clone()).collect()
@@ -257,14 +280,8 @@ impl Restores {
 
 impl DurableDrain {
     /// Takes what a view shows, and reports objects that find no room.
-    pub(super) fn see_losses(&mut self, now: Instant, mut losses: Vec<DurableLoss>) {
+    pub(super) fn see_losses(&mut self, now: Instant, losses: Vec<DurableLoss>) {
         let directories = &self.directories;
-        for loss in &mut losses {
-            let directory = directories.get(&loss.directory);
-            if let Some((name, _)) = directory.and_then(|it| it.completed.get(&loss.object)) {
-                loss.key.clone_from(name);
-            }
-        }
         self.restores.reads.retain(|directory, _| directories.contains_key(directory));
         let without: Vec<(ObjectId, String)> = losses
             .iter()
@@ -326,6 +343,11 @@ impl DurableDrain {
         let Some(restore) = self.restores.objects.get_mut(&object) else { return };
         *uploads += 1;
         restore.is_busy = true;
+        let directory = self.directories.get(&restore.loss.directory);
+        let after_view = directory.and_then(|it| it.name_after_view(object));
+        if let Some(name) = restore.new_name.take().or(after_view.map(str::to_owned)) {
+            restore.loss.key = name;
+        }
         let (address, loss) = (known.address.clone(), restore.loss.clone());
         let (directory, blocks) = (loss.directory, loss.blocks.clone());
         load.add(directory, node);
@@ -424,6 +446,14 @@ impl DurableDrain {
                 self.stall_reads(directory, &error.to_string());
             }
         }
+    }
+
+    /// Takes reports back of objects that are gone by one name, and that their stores have got by
+    /// another one meanwhile. To the namenode, which takes what was made first, they would be gone
+    /// by that one.
+    pub(super) fn take_back_gone(&mut self) {
+        let Self { report, restores, .. } = self;
+        report.gone.retain(|(object, _)| !restores.reads_anew(*object));
     }
 
     /// Notes that a store has answered; it is given more if the whole order was executed.

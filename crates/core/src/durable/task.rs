@@ -10,8 +10,8 @@ use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 use super::adoption_task::AdoptionTask;
 use super::failed_nodes::FailedNodes;
 
-/// How long the new name of an object is kept: longer than a view is under way. A view is a call of
-/// 2 s by default. Chosen, not measured: a name costs some hundred bytes.
+/// How long the new name of an object is kept at least: longer than a view is under way. A view is
+/// a call of 2 s by default. Chosen, not measured: a name costs some hundred bytes.
 const COMPLETED_KEPT: Millis = Millis(60_000);
 
 /// Failures for want of room of the first change after which that is sent alone, until the store
@@ -40,9 +40,11 @@ pub(super) struct Directory {
     pub(super) done: u64,
     /// The names of changes that were made and that the namenode does not know to be made.
     pub(super) unreported: BTreeMap<u64, String>,
-    /// The names of objects that the store got lately, and when: a view from before that shows the
-    /// names of before.
-    pub(super) completed: BTreeMap<ObjectId, (String, Instant)>,
+    /// The names of objects that the store got lately: a view from before that shows the names of
+    /// before.
+    completed: BTreeMap<ObjectId, CompletedName>,
+    /// The first change that waits in the last view, which has the names of all before it.
+    waits_from: u64,
     /// Whether an order that changes the store is under way.
     pub(super) is_changing: bool,
     /// Nothing is made visible before: a removal may still take effect.
@@ -57,6 +59,15 @@ pub(super) struct Directory {
     pub(super) unreached_since: Option<Instant>,
     /// The adoption of the store, while it lasts.
     pub(super) adoption: Option<AdoptionTask>,
+}
+
+/// The name by which the store got an object.
+#[derive(Debug)]
+struct CompletedName {
+    key: String,
+    /// The change by which it got it, and when that was.
+    number: u64,
+    at: Instant,
 }
 
 /// One change.
@@ -103,6 +114,7 @@ impl Directory {
             done: 0,
             unreported: BTreeMap::new(),
             completed: BTreeMap::new(),
+            waits_from: u64::MAX,
             is_changing: false,
             hold_until: None,
             failed: FailedNodes::new(),
@@ -115,11 +127,22 @@ impl Directory {
 
     /// Notes that a change was made.
     pub(super) fn made(&mut self, now: Instant, number: u64, task: Task) {
-        self.completed.retain(|_, (_, at)| *at + COMPLETED_KEPT > now);
+        let unreported = &self.unreported;
+        self.completed.retain(|_, name| {
+            name.at + COMPLETED_KEPT > now || unreported.contains_key(&name.number)
+        });
         if let DurableChangeKind::Put { object, .. } = task.kind {
-            self.completed.insert(object, (task.key.clone(), now));
+            let key = task.key.clone();
+            self.completed.insert(object, CompletedName { key, number, at: now });
         }
         self.unreported.insert(number, task.key);
+    }
+
+    /// Returns the name by which the store got an object, if the change waits in the last view: its
+    /// name there is that of before. The object may have been renamed since a change that does not.
+    pub(super) fn name_after_view(&self, object: ObjectId) -> Option<&str> {
+        let name = self.completed.get(&object)?;
+        (self.waits_from <= name.number).then_some(name.key.as_str())
     }
 
     /// Returns how many changes are being read or sent.
@@ -129,6 +152,7 @@ impl Directory {
 
     /// Takes the changes of a view, which may be older than what was done since.
     pub(super) fn merge(&mut self, changes: Vec<DurableChange>) {
+        self.waits_from = changes.first().map_or(u64::MAX, |change| change.number);
         for change in changes.into_iter().filter(|change| change.number > self.done) {
             let DurableChange { number, key, kind, upload } = change;
             match self.tasks.get_mut(&number) {

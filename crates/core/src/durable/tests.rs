@@ -13,6 +13,7 @@ use sanderling_protocol::{
 
 use super::*;
 use crate::catalog::{Action, Catalog, Command, DurableAction};
+use crate::group_view::Repeats;
 
 mod adoption;
 mod choosing;
@@ -20,6 +21,7 @@ mod content;
 mod datanodes;
 mod failing;
 mod mistakes;
+mod renaming;
 mod restoring;
 mod room;
 mod sharing;
@@ -498,6 +500,13 @@ impl World {
                 4 if let DurableOutput::Change { call, .. } = &output => {
                     self.delay(&output);
                     Some(DurableInput::Changed { call: *call, answer: Some((0, Some(failed()))) })
+                }
+                // The answer is lost, and the transport sends the report again if it may.
+                5 if let DurableOutput::Report { progress, .. } = &output
+                    && report_repeats(progress) == Repeats::Always =>
+                {
+                    self.execute(&output)?;
+                    Some(self.execute(&output)?)
                 }
                 _ => Some(self.execute(&output)?),
             };

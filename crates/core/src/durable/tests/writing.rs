@@ -89,13 +89,23 @@ impl World {
             _ => 1 + self.draw.below(3),
         };
         let takers = self.datanodes.staying();
-        let mut placed = Vec::new();
-        for _ in 0..count {
-            let node = takers[self.draw.below(takers.len() as u64) as usize];
-            placed.push(Placement { node, tier: Tier::Dram, bytes_max: BLOCK_BYTES });
-        }
+        let taker = |draw: &mut Draw| takers[draw.below(takers.len() as u64) as usize];
+        let homes: Vec<NodeId> = (0..count).map(|_| taker(&mut self.draw)).collect();
         let is_new = self.draw.below(2) == 0;
         let mode = if is_new { CreateMode::New } else { CreateMode::Replace };
+        self.write(name, mode, &homes)
+    }
+
+    /// Writes an object with a block on each of these nodes. It is sealed later.
+    pub(super) fn write(
+        &mut self,
+        name: &str,
+        mode: CreateMode,
+        homes: &[NodeId],
+    ) -> Result<(), String> {
+        let place =
+            |node: &NodeId| Placement { node: *node, tier: Tier::Dram, bytes_max: BLOCK_BYTES };
+        let placed = homes.iter().map(place).collect();
         let writer = Nonce(self.draw.below(1 << 50));
         let request = Create { mode, ..Create::new(path(name), writer) };
         let created = self.change_by(Action::Create { request, placed })?;
@@ -119,7 +129,7 @@ impl World {
     }
 
     /// Seals what a writer has written. It tries again if that has to wait.
-    fn end_write(&mut self, writer: Writer) -> Result<(), String> {
+    pub(super) fn end_write(&mut self, writer: Writer) -> Result<(), String> {
         let (object, lease, lengths) = (writer.object, writer.lease, writer.lengths.clone());
         let attributes = Attributes::none();
         let sealed = self.change_by(Action::Seal { object, lease, lengths, attributes })?;
@@ -148,7 +158,7 @@ impl World {
     }
 
     /// Makes a change. Checks that the queue leads to what there is then, and how.
-    fn change_by(&mut self, action: Action) -> Result<Result<Reply, Refusal>, String> {
+    pub(super) fn change_by(&mut self, action: Action) -> Result<Result<Reply, Refusal>, String> {
         let before = self.directory();
         let known = self.states().len();
         let ends_promises = self.ends_promises(&action);
