@@ -24,9 +24,10 @@ mod upload_time;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use call_error::DurableCallError;
-pub use interface::{DurableCall, DurableInput, DurableOutput, UploadedParts, report_repeats};
+pub use interface::{DurableCall, DurableInput, DurableOutput, UploadedParts};
 use sanderling_protocol::message::{
-    DurableChangeKind, DurableProgress, DurableWork, Layout, LostBlock, StoreNode,
+    DurableChangeKind, DurableProgress, DurableReport, DurableWork, Layout, LostBlock,
+    MissingObject, StoreNode,
 };
 use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal};
@@ -125,7 +126,8 @@ pub struct DurableDrain {
     outputs: std::collections::VecDeque<DurableOutput>,
     /// What is to be reported to the namenode, and what is being reported.
     report: DurableProgress,
-    reporting: Option<DurableProgress>,
+    missing: Vec<MissingObject>,
+    reporting: Option<DurableReport>,
     report_at: Option<Instant>,
     report_tries: u32,
     /// Whether a view came: removals of an earlier manager may still be under way at the first.
@@ -472,9 +474,6 @@ impl DurableDrain {
         let (made, left) = numbers.split_at((done as usize).min(numbers.len()));
         for number in made {
             if let Some(task) = directory.tasks.remove(number) {
-                if let DurableChangeKind::Put { object, .. } = task.kind {
-                    self.restores.named(object, &task.key);
-                }
                 directory.made(now, *number, task);
             }
         }
@@ -547,28 +546,32 @@ impl DurableDrain {
     }
 
     fn send_report(&mut self, now: Instant) {
-        self.take_back_gone();
-        let is_empty = self.report == DurableProgress::default();
+        let is_empty = self.report == DurableProgress::default() && self.missing.is_empty();
         if self.reporting.is_some() || is_empty || self.report_at.is_some_and(|at| at > now) {
             return;
         }
         let progress = std::mem::take(&mut self.report);
-        self.reporting = Some(progress.clone());
+        // A namenode of before reads no report with what is missing, and the rest must not wait for
+        // that: after a report that failed, it goes alone.
+        let is_alone = self.report_tries > 0 && progress != DurableProgress::default();
+        let missing = if is_alone { Vec::new() } else { std::mem::take(&mut self.missing) };
+        let report = DurableReport { progress, missing };
+        self.reporting = Some(report.clone());
         let call = self.call(CallPurpose::Report);
-        self.outputs.push_back(DurableOutput::Report { call, progress });
+        self.outputs.push_back(DurableOutput::Report { call, report });
     }
 
     fn on_reported(&mut self, now: Instant, is_done: bool) {
-        let Some(mut sent) = self.reporting.take() else { return };
+        let Some(report) = self.reporting.take() else { return };
+        let DurableReport { progress: sent, missing } = report;
         if !is_done {
-            // It may have arrived: the same again changes nothing, but for what is gone.
-            self.restores.doubt(&std::mem::take(&mut sent.gone));
+            // It may have arrived: the same again changes nothing.
+            self.restores.read_again(&missing);
             let later = std::mem::replace(&mut self.report, sent);
             self.report.uploads.extend(later.uploads);
             self.report.done.extend(later.done);
             self.report.stalled.extend(later.stalled);
             self.report.restored.extend(later.restored);
-            self.report.gone.extend(later.gone);
             self.report.adopted.extend(later.adopted);
             self.report_tries += 1;
             let pause = RETRY_MIN.0 << self.report_tries.min(4);
@@ -576,7 +579,7 @@ impl DurableDrain {
             return;
         }
         (self.report_tries, self.report_at) = (0, None);
-        self.restores.reported(&sent);
+        self.restores.reported(&sent, &missing);
         self.adoptions_reported(sent.adopted);
         for (id, number, upload) in sent.uploads {
             let Some(task) = self.task(id, number) else { continue };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanderling_core::durable::{
     self, CHANGE_BEGINS_WITHIN, DurableCallError, DurableInput, DurableOutput, STORE_OPERATION_MAX,
-    UploadedParts, report_repeats,
+    UploadedParts,
 };
 use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest, ViewSchedule};
 use sanderling_core::relocation::{Input, MoveOutput};
@@ -241,11 +241,9 @@ impl NamenodeClient {
                 let answer = self.adopt((node, &address), directory, store, step).await;
                 DurableInput::Adopted { call, answer }
             }
-            DurableOutput::Report { call, progress } => {
-                let repeats = report_repeats(&progress);
-                let request = DurableRequest::Progress { holder: self.holder, progress };
-                let request = Request::Durable(Box::new(request));
-                match self.send_within(request, repeats, self.within).await {
+            DurableOutput::Report { call, report } => {
+                let request = Request::Durable(Box::new(report.into_request(self.holder)));
+                match self.send(request).await {
                     Ok(_) => DurableInput::Reported { call, is_done: true },
                     Err(Some(Refusal::NotManager { remaining })) => {
                         return Completion::NotManager(remaining);
@@ -370,7 +368,7 @@ impl NamenodeClient {
         answered
     }
 
-    /// Sends one request, of which epochs and the holder make a second arrival harmless.
+    /// Sends one request, of which epochs, names and the holder make a second arrival harmless.
     pub(crate) async fn send(&self, request: Request) -> Result<Reply, Option<Refusal>> {
         self.send_within(request, Repeats::Always, self.within).await
     }

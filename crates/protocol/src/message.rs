@@ -22,8 +22,9 @@ pub use cluster::{
 };
 pub use durable::{
     Adopted, Adoption, AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableLoss,
-    DurableProgress, DurableReply, DurableRequest, DurableState, DurableStatus, DurableWork,
-    LostBlock, MakeDurable, RestoredBlock, STORE_OWN_NAME, StoreNode, StoreSlice,
+    DurableProgress, DurableReply, DurableReport, DurableRequest, DurableState, DurableStatus,
+    DurableWork, LostBlock, MakeDurable, MissingObject, RestoredBlock, STORE_OWN_NAME, StoreNode,
+    StoreSlice,
 };
 pub use job::{JobAccount, JobHints, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};

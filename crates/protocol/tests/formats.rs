@@ -5,8 +5,8 @@ mod sampler;
 
 use sampler::{compare, lines};
 use sanderling_protocol::message::{
-    Affinity, BlockCount, Condition, CreateKind, CreateMode, MemberRole, MovePurpose, ObjectKind,
-    Role,
+    Affinity, BlockCount, Condition, CreateKind, CreateMode, DurableRequest, MemberRole,
+    MovePurpose, ObjectKind, Role,
 };
 use sanderling_protocol::{
     EventKind, Order, OrderReply, Policy, Refusal, Reply, Request, Tier, WhenFull,
@@ -35,6 +35,7 @@ fn every_message_has_the_bytes_that_it_always_had() {
         lines::<Tier>("Tier"),
         lines::<WhenFull>("WhenFull"),
         lines::<BlockCount>("BlockCount"),
+        lines::<DurableRequest>("DurableRequest"),
     ];
     compare(GOLDEN, &all.concat());
 }

@@ -12,5 +12,6 @@ mod limits;
 mod notice;
 mod pacing;
 mod reading_back;
+mod renaming;
 mod seen;
 mod vanishing;

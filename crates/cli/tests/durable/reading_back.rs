@@ -34,7 +34,7 @@ fn filled(store: &LocalPath, objects: u64, bytes: usize) {
     }
 }
 
-fn is_read(cluster: &Cluster, name: &str, seed: u64, bytes: usize) {
+pub(super) fn is_read(cluster: &Cluster, name: &str, seed: u64, bytes: usize) {
     let at = &cluster.namenode.address;
     let read =
         sanderling().args(["fs", "cat", name, "--timeout", "60s", "--namenode", at]).output();
@@ -239,10 +239,10 @@ fn renamed_objects_whose_machine_dies_are_read_back_by_their_old_names() {
 }
 
 /// Bytes of an object that has one block.
-const ONE_BLOCK: usize = 300_000;
+pub(super) const ONE_BLOCK: usize = 300_000;
 
 /// A cluster with a store, and without what moves blocks by itself.
-fn still(flags: &[&str]) -> (Cluster, PathBuf) {
+pub(super) fn still(flags: &[&str]) -> (Cluster, PathBuf) {
     let flags = [&["--no-rebalance", "--no-precopy"][..], flags].concat();
     let namenode = flags.iter().map(|flag| (*flag).to_owned()).collect();
     let cluster = Cluster::start(Shape { datanodes: 0, namenode, ..Shape::default() });
@@ -253,7 +253,7 @@ fn still(flags: &[&str]) -> (Cluster, PathBuf) {
 
 /// Puts objects of [`bytes_of`] 1 into `/out` until one has its block on a node, and returns its
 /// name below it.
-async fn put_on(cluster: &Cluster, client: &Client, node: &str) -> String {
+pub(super) async fn put_on(cluster: &Cluster, client: &Client, node: &str) -> String {
     for number in 0..64 {
         let name = format!("old-{number}");
         let object = format!("/out/{name}");
@@ -338,7 +338,7 @@ fn old_name_stays_in_the_store_until_what_is_read_by_it_is_here() {
 }
 
 /// Returns how many changes of `/out` wait for their store.
-async fn waiting(client: &Client) -> u64 {
+pub(super) async fn waiting(client: &Client) -> u64 {
     let found = client.durability(&path("/out")).await.expect("answered");
     found.expect("it is durable").backlog_changes
 }
@@ -352,7 +352,7 @@ async fn until_waiting(client: &Client, changes: u64) {
 }
 
 /// Chooses reports that a store has changes.
-fn report_of_changes(header: &Header, body: &[u8]) -> Option<String> {
+pub(super) fn report_of_changes(header: &Header, body: &[u8]) -> Option<String> {
     if header.op != Op::Meta {
         return None;
     }
@@ -368,7 +368,7 @@ fn report_of_changes(header: &Header, body: &[u8]) -> Option<String> {
 }
 
 /// Starts a manager that reaches the namenode at an address.
-fn manager(cluster: &Cluster, name: &str, namenode: &str) -> Server {
+pub(super) fn manager(cluster: &Cluster, name: &str, namenode: &str) -> Server {
     let words = ["manager", "--namenode", namenode, "--name", name];
     cluster.serve(name, &[&words[..], &["--no-rebalance", "--no-precopy"]].concat())
 }

@@ -134,7 +134,9 @@ fn need_of_durable(request: &DurableRequest) -> RequiredRights<'_> {
         DurableRequest::ServeStores { .. }
         | DurableRequest::Waits { .. }
         | DurableRequest::WaitsToTake { .. } => RequiredRights::Datanode,
-        DurableRequest::Work { .. } | DurableRequest::Progress { .. } => RequiredRights::Manager,
+        DurableRequest::Work { .. }
+        | DurableRequest::Progress { .. }
+        | DurableRequest::Report { .. } => RequiredRights::Manager,
     }
 }
 

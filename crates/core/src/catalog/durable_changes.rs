@@ -128,6 +128,11 @@ impl Catalog {
                 self.durable_progress(*holder, progress)
             }
             DurableAction::Want { objects } => Err(self.want(objects)),
+            DurableAction::Report { holder, report } => {
+                let reply = self.durable_progress(*holder, &report.progress)?;
+                report.missing.iter().for_each(|missing| self.missing_from_store(missing));
+                Ok(reply)
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 //! store no block is here until its first reader comes.
 
 use sanderling_protocol::limits::PATH_DEPTH_MAX;
-use sanderling_protocol::message::{DurableLoss, LostBlock, RestoredBlock};
+use sanderling_protocol::message::{DurableLoss, LostBlock, MissingObject, RestoredBlock};
 use sanderling_protocol::{BlockId, Millis, NodeId, ObjectId, Policy, Refusal, Request, Tier};
 
 use super::Catalog;
@@ -230,8 +230,7 @@ impl Catalog {
 
     /// Returns the first lost blocks of an object, and where its bytes are in its store.
     fn loss_of(&self, object: ObjectId) -> Option<DurableLoss> {
-        let (directory, key) = self.durable_at(object)?;
-        let key = self.renamed.old_key(object).map_or(key, str::to_owned);
+        let (directory, key) = self.read_back_from(object)?;
         let store = self.durables[&directory].store.clone();
         let data = self.objects.get(&object)?.data()?;
         let mut offset = data.inline_bytes();
@@ -250,6 +249,13 @@ impl Catalog {
         Some(DurableLoss { directory, store, object, key, bytes: data.bytes, blocks })
     }
 
+    /// Returns the durable directory of an object, and the name in its store by which lost bytes of
+    /// the object are read back.
+    fn read_back_from(&self, object: ObjectId) -> Option<(ObjectId, String)> {
+        let (directory, key) = self.durable_at(object)?;
+        Some((directory, self.renamed.old_key(object).map_or(key, str::to_owned)))
+    }
+
     /// Makes a node the home of a lost block that it has read back.
     pub(super) fn restored_block(&mut self, restored: &RestoredBlock) {
         let RestoredBlock { block: id, epoch, node, tier } = *restored;
@@ -265,7 +271,20 @@ impl Catalog {
         }
     }
 
-    /// Declares lost what its store does not have.
+    /// Declares lost what its store does not have by the name by which it would be read back now.
+    /// A report by another name, or of a loss of before, is late or came twice: it changes nothing,
+    /// and the manager reads the object by the name that the next view shows.
+    pub(super) fn missing_from_store(&mut self, missing: &MissingObject) {
+        let MissingObject { object, key, block, epoch, why } = missing;
+        let Some(found) = self.blocks.get(block) else { return };
+        let is_same = found.is_lost() && (found.object, found.epoch) == (*object, *epoch);
+        let is_named = self.read_back_from(*object).is_some_and(|(_, name)| name == *key);
+        if is_same && is_named {
+            self.gone_from_store(*object, why);
+        }
+    }
+
+    /// Declares lost what its store does not have by the name by which it was read.
     pub(super) fn gone_from_store(&mut self, id: ObjectId, why: &str) {
         if !self.durables.is_restoring(id) || self.is_deleted(id) {
             return;

@@ -1,8 +1,9 @@
 //! The records of the log: every change of the catalog, with the choices already made.
 
 use sanderling_protocol::message::{
-    Attributes, BlockLength, ClientId, Concat, Create, DurableProgress, Forecast, Join,
-    MakeDurable, MoveCommit, MoveProposal, ObjectKind, Register, RegisterJob, RegisterLimitedJob,
+    Attributes, BlockLength, ClientId, Concat, Create, DurableProgress, DurableReport, Forecast,
+    Join, MakeDurable, MoveCommit, MoveProposal, ObjectKind, Register, RegisterJob,
+    RegisterLimitedJob,
 };
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
@@ -324,6 +325,13 @@ pub enum DurableAction {
     Want {
         /// The objects.
         objects: Vec<ObjectId>,
+    },
+    /// What a manager has done, and which objects stores lack by which names.
+    Report {
+        /// The manager.
+        holder: Nonce,
+        /// What was done, and what is missing.
+        report: DurableReport,
     },
 }
 

@@ -85,8 +85,10 @@ impl Catalog {
     /// block leaves the object tier into room that is kept, and of a tree that is deleted and waits
     /// for its store goes first what has bytes missing. 9: a renamed object that its store lacks by
     /// the old name has the bytes of the new one until that is reported, also after they were read
-    /// back.
-    pub const RULES: u32 = 9;
+    /// back. 10: the log has reports by which name a store lacks an object
+    /// ([`DurableAction::Report`](super::DurableAction::Report)), which programs of before cannot
+    /// read.
+    pub const RULES: u32 = 10;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]

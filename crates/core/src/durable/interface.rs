@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::message::{
-    AdoptionStep, DurableLoss, DurableProgress, DurableWork, Layout, StoreNode, StoreSlice,
+    AdoptionStep, DurableLoss, DurableReport, DurableWork, Layout, StoreNode, StoreSlice,
 };
 use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Millis, NodeId, ObjectId, Refusal, Tier};
 
 use super::call_error::DurableCallError;
-use crate::group_view::Repeats;
 
 /// Identifies one call that the drain requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,19 +174,11 @@ pub enum DurableOutput {
         /// What to do.
         step: AdoptionStep,
     },
-    /// Report to the namenode.
+    /// Report to the namenode. Sent twice, it does the same as once.
     Report {
         /// The call.
         call: DurableCall,
-        /// What was done.
-        progress: DurableProgress,
+        /// What was done, and what stores lack.
+        report: DurableReport,
     },
-}
-
-/// Returns whether a report may be sent a second time when its answer is lost. One by which an
-/// object is gone may not: the first time the namenode may have passed from the object's old name
-/// to the new one, and the second time it would be gone by that.
-#[must_use]
-pub const fn report_repeats(progress: &DurableProgress) -> Repeats {
-    if progress.gone.is_empty() { Repeats::Always } else { Repeats::Undone }
 }

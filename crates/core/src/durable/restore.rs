@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::message::{
-    DurableChangeKind, DurableLoss, DurableProgress, LostBlock, RestoredBlock,
+    DurableChangeKind, DurableLoss, DurableProgress, LostBlock, MissingObject, RestoredBlock,
 };
 use sanderling_protocol::order::OrderReply;
 use sanderling_protocol::{
@@ -24,10 +24,6 @@ const RESTORES_PER_NODE_MAX: usize = UPLOADS_PER_NODE_MAX / 2;
 const RESTORES_OF_DIRECTORY_MAX: usize = RESTORES_PER_NODE_MAX - 1;
 
 const _: () = assert!(RESTORES_OF_DIRECTORY_MAX > 0);
-
-/// Views that must come before an object is read again of which it is unknown whether it was
-/// reported as gone: the first of them may have been read before that report.
-const VIEWS_AFTER_DOUBT: u8 = 2;
 
 /// How long a node gets no bytes that are read back after it, or the namenode, took none.
 const LEAVES_FOR: Millis = RETRY_MAX;
@@ -53,12 +49,8 @@ struct Restore {
     retry_at: Option<Instant>,
     /// Nodes that failed since the last success.
     failed: BTreeSet<NodeId>,
-    /// The name by which the store got it while an order to read it by another one was under way.
-    new_name: Option<String>,
     /// The block that was reported last to have a home again.
     reported: Option<ReportedBlock>,
-    /// Views that must come before it is read: [`VIEWS_AFTER_DOUBT`].
-    awaited_views: u8,
 }
 
 /// A block that was reported to be read back. If views show it as lost for all that, the namenode
@@ -105,15 +97,12 @@ impl Restore {
     fn new(place: usize, loss: DurableLoss) -> Self {
         // Without blocks it finds no room: it counts as failed until it does.
         let tries = u32::from(loss.blocks.is_empty());
-        let (is_busy, retry_at, failed) = (false, None, BTreeSet::new());
-        let (new_name, reported, awaited_views) = (None, None, 0);
-        Self { loss, place, is_busy, tries, retry_at, failed, new_name, reported, awaited_views }
+        let (is_busy, retry_at, failed, reported) = (false, None, BTreeSet::new(), None);
+        Self { loss, place, is_busy, tries, retry_at, failed, reported }
     }
 
     /// Takes what a view shows. Returns the node that the namenode does not take for a home.
     fn see(&mut self, loss: DurableLoss) -> Option<NodeId> {
-        self.awaited_views = self.awaited_views.saturating_sub(1);
-        self.new_name = None;
         if let Some(reported) = &mut self.reported {
             let is_same = |it: &LostBlock| (it.block, it.epoch) == (reported.block, reported.epoch);
             if loss.blocks.iter().any(is_same) {
@@ -181,7 +170,7 @@ impl Restores {
         passed: &BTreeSet<ObjectId>,
     ) -> Option<ObjectId> {
         let is_due = |(object, it): &(&ObjectId, &Restore)| {
-            let has_blocks = !it.is_busy && it.awaited_views == 0 && !it.loss.blocks.is_empty();
+            let has_blocks = !it.is_busy && !it.loss.blocks.is_empty();
             let is_time = it.retry_at.is_none_or(|at| at <= now) && !passed.contains(*object);
             has_blocks && is_time && load.of_directory(it.loss.directory) < self.window(it)
         };
@@ -204,7 +193,7 @@ impl Restores {
 
     /// Goes on with objects whose outcome the namenode has: the next view shows what is left of
     /// them.
-    pub(super) fn reported(&mut self, sent: &DurableProgress) {
+    pub(super) fn reported(&mut self, sent: &DurableProgress, missing: &[MissingObject]) {
         for restore in self.objects.values_mut().filter(|it| it.is_busy) {
             let is_of = |restored: &&RestoredBlock| {
                 restore.loss.blocks.iter().any(|lost| lost.block == restored.block)
@@ -216,39 +205,17 @@ impl Restores {
                 restore.loss.blocks.clear();
             }
         }
-        self.objects.retain(|object, _| sent.gone.iter().all(|(gone, _)| gone != object));
+        self.objects.retain(|object, _| missing.iter().all(|it| it.object != *object));
     }
 
     /// Reads objects again of which it is unknown whether the namenode has the report that they are
-    /// gone, by the names of later views. With that report the namenode may have passed to another
-    /// name of an object: the same report again would be about the new name.
-    pub(super) fn doubt(&mut self, gone: &[(ObjectId, String)]) {
-        for (object, _) in gone {
+    /// missing: their stores may have got them by other names meanwhile.
+    pub(super) fn read_again(&mut self, missing: &[MissingObject]) {
+        for MissingObject { object, .. } in missing {
             if let Some(restore) = self.objects.get_mut(object) {
                 restore.is_busy = false;
-                restore.awaited_views = VIEWS_AFTER_DOUBT;
             }
         }
-    }
-
-    /// Notes that a store got an object by this name. An order under way may find the name of
-    /// before missing.
-    pub(super) fn named(&mut self, object: ObjectId, name: &str) {
-        if let Some(restore) = self.objects.get_mut(&object)
-            && restore.is_busy
-            && restore.loss.key != name
-        {
-            restore.new_name = Some(name.to_owned());
-        }
-    }
-
-    /// Reads an object again that was found missing, if its store has got it by another name
-    /// meanwhile. Returns whether that is so: it is not gone.
-    fn reads_anew(&mut self, object: ObjectId) -> bool {
-        let found = self.objects.get_mut(&object).filter(|it| it.new_name.is_some());
-        let Some(restore) = found else { return false };
-        restore.is_busy = false;
-        true
     }
 
     /// Returns the names by which objects of a directory are read back at the moment.
@@ -344,9 +311,8 @@ impl DurableDrain {
         *uploads += 1;
         restore.is_busy = true;
         let directory = self.directories.get(&restore.loss.directory);
-        let after_view = directory.and_then(|it| it.name_after_view(object));
-        if let Some(name) = restore.new_name.take().or(after_view.map(str::to_owned)) {
-            restore.loss.key = name;
+        if let Some(name) = directory.and_then(|it| it.name_after_view(object)) {
+            name.clone_into(&mut restore.loss.key);
         }
         let (address, loss) = (known.address.clone(), restore.loss.clone());
         let (directory, blocks) = (loss.directory, loss.blocks.clone());
@@ -430,8 +396,13 @@ impl DurableDrain {
             Err(DurableCallError::Refused(Refusal::BlockDamaged { .. })) => {
                 // The store lacks the object, or has another one in its place.
                 restore.tries = 0;
-                let why = format!("the store {} does not have it as it was", restore.loss.store);
-                self.report.gone.push((object, why));
+                let DurableLoss { store, key, .. } = &restore.loss;
+                let why = format!("the store {store} does not have it as it was");
+                let missing = |first: &LostBlock| {
+                    let LostBlock { block, epoch, .. } = *first;
+                    MissingObject { object, key: key.clone(), block, epoch, why }
+                };
+                self.missing.extend(blocks.first().map(missing));
                 self.restore_succeeded(directory, true);
             }
             Err(DurableCallError::Refused(Refusal::Moved { .. })) => {
@@ -446,14 +417,6 @@ impl DurableDrain {
                 self.stall_reads(directory, &error.to_string());
             }
         }
-    }
-
-    /// Takes reports back of objects that are gone by one name, and that their stores have got by
-    /// another one meanwhile. To the namenode, which takes what was made first, they would be gone
-    /// by that one.
-    pub(super) fn take_back_gone(&mut self) {
-        let Self { report, restores, .. } = self;
-        report.gone.retain(|(object, _)| !restores.reads_anew(*object));
     }
 
     /// Notes that a store has answered; it is given more if the whole order was executed.

@@ -13,7 +13,6 @@ use sanderling_protocol::{
 
 use super::*;
 use crate::catalog::{Action, Catalog, Command, DurableAction};
-use crate::group_view::Repeats;
 
 mod adoption;
 mod choosing;
@@ -150,13 +149,15 @@ struct World {
     node_bytes: u64,
     /// Whether objects have blocks, too, on nodes that come and end.
     has_blocks: bool,
+    /// Whether they are renamed often, and answers about it are lost.
+    is_renaming: bool,
     writers: Vec<Writer>,
     /// The bytes of all objects that were written.
     written: BTreeMap<ObjectId, Content>,
     /// Objects of which nothing may be lost: they were durable when a node ended.
     promised: BTreeSet<ObjectId>,
-    /// Orders that are executed later, without an answer.
-    late: Vec<(Instant, DurableOutput)>,
+    /// Orders and reports that take effect later, without an answer, and their managers.
+    late: Vec<(Instant, Nonce, DurableOutput)>,
     /// All changes so far, with the bytes that they give a name.
     history: BTreeMap<u64, (DurableChange, Content)>,
     /// The changes of uploads that were reported.
@@ -201,6 +202,7 @@ impl World {
             datanodes: Datanodes::default(),
             node_bytes,
             has_blocks: false,
+            is_renaming: false,
             writers: Vec::new(),
             written: BTreeMap::new(),
             promised: BTreeSet::new(),
@@ -387,8 +389,9 @@ impl World {
                 let answer = Ok(self.store.adopt(&step, Millis(self.draw.below(3) * 1000)));
                 DurableInput::Adopted { call, answer }
             }
-            DurableOutput::Report { call, progress } => {
-                DurableInput::Reported { call, is_done: self.report(progress).is_ok() }
+            DurableOutput::Report { call, report } => {
+                let reported = self.report(self.holder, report);
+                DurableInput::Reported { call, is_done: reported.is_ok() }
             }
         })
     }
@@ -424,17 +427,24 @@ impl World {
         }
     }
 
-    fn report(&mut self, mut progress: DurableProgress) -> Result<Reply, Refusal> {
+    fn report(&mut self, holder: Nonce, report: DurableReport) -> Result<Reply, Refusal> {
+        let DurableReport { mut progress, mut missing } = report;
         for (_, number, upload) in &progress.uploads {
             self.numbers.insert(upload.clone(), *number);
         }
         match self.mistake {
             Some(Mistake::RecordsNothing) => progress.uploads.clear(),
             Some(Mistake::ForgetsProgress) if self.draw.below(2) == 0 => progress.done.clear(),
+            Some(Mistake::IgnoresNames) => {
+                progress.gone.extend(missing.drain(..).map(|it| (it.object, it.why)));
+            }
             _ => {}
         }
-        let holder = self.holder;
-        self.log(Action::Durable(Box::new(DurableAction::Progress { holder, progress })))
+        let action = match missing.is_empty() {
+            true => DurableAction::Progress { holder, progress },
+            false => DurableAction::Report { holder, report: DurableReport { progress, missing } },
+        };
+        self.log(Action::Durable(Box::new(action)))
     }
 
     fn no_answer(output: &DurableOutput) -> DurableInput {
@@ -483,8 +493,8 @@ impl World {
                 return Ok(());
             }
             let Some(output) = self.drain.poll_output() else { return Ok(()) };
-            let is_order =
-                !matches!(output, DurableOutput::Layout { .. } | DurableOutput::Report { .. });
+            let is_report = matches!(output, DurableOutput::Report { .. });
+            let is_change = matches!(output, DurableOutput::Change { .. });
             let answer = match if with_faults { self.draw.below(12) } else { 11 } {
                 _ if self.is_for_nothing(&output) => None,
                 0 => None,
@@ -492,7 +502,7 @@ impl World {
                     self.execute(&output)?;
                     None
                 }
-                2 | 3 if is_order => {
+                2 | 3 if !matches!(output, DurableOutput::Layout { .. }) => {
                     self.delay(&output);
                     None
                 }
@@ -501,12 +511,14 @@ impl World {
                     self.delay(&output);
                     Some(DurableInput::Changed { call: *call, answer: Some((0, Some(failed()))) })
                 }
-                // The answer is lost, and the transport sends the report again if it may.
-                5 if let DurableOutput::Report { progress, .. } = &output
-                    && report_repeats(progress) == Repeats::Always =>
-                {
+                // The answer is lost, and the transport sends the report again.
+                5..=8 if is_report => {
                     self.execute(&output)?;
                     Some(self.execute(&output)?)
+                }
+                5..=8 if is_change && self.is_renaming => {
+                    self.execute(&output)?;
+                    None
                 }
                 _ => Some(self.execute(&output)?),
             };
@@ -515,22 +527,32 @@ impl World {
         }
     }
 
+    /// Has a call take effect later. Of a report without its uploads: one that is recorded late
+    /// would take the place of a later one.
     fn delay(&mut self, output: &DurableOutput) {
         let most = LATE_MAX.0 * if self.mistake == Some(Mistake::IsTooLate) { 3 } else { 1 };
         let at = self.now + Millis(self.draw.below(most));
-        self.late.push((at, output.clone()));
+        let mut output = output.clone();
+        if let DurableOutput::Report { report, .. } = &mut output {
+            report.progress.uploads.clear();
+        }
+        self.late.push((at, self.holder, output));
     }
 
     /// Executes what is late. A store goes on with what it was ordered, also when the datanode has
-    /// ended.
+    /// ended. The namenode refuses the report of a manager that does not lead any more.
     fn be_late(&mut self) -> Result<(), String> {
         let now = self.now;
-        let (due, later) = self.late.drain(..).partition(|(at, _)| *at <= now);
+        let (mut due, later): (Vec<_>, Vec<_>) =
+            self.late.drain(..).partition(|(at, ..)| *at <= now);
         self.late = later;
-        let mut due: Vec<(Instant, DurableOutput)> = due;
-        due.sort_by_key(|(at, _)| *at);
-        for (_, order) in due {
-            self.execute(&order)?;
+        due.sort_by_key(|(at, ..)| *at);
+        for (_, holder, output) in due {
+            if let DurableOutput::Report { report, .. } = output {
+                let _ = self.report(holder, report);
+            } else {
+                self.execute(&output)?;
+            }
         }
         Ok(())
     }

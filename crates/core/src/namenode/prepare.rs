@@ -237,6 +237,10 @@ impl Namenode {
                 self.bound_adoption(&mut progress);
                 Action::Durable(Box::new(DurableAction::Progress { holder, progress }))
             }
+            DurableRequest::Report { holder, mut report } => {
+                self.bound_adoption(&mut report.progress);
+                Action::Durable(Box::new(DurableAction::Report { holder, report }))
+            }
             other @ (DurableRequest::Look { .. }
             | DurableRequest::Overview
             | DurableRequest::States { .. }

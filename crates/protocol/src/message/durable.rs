@@ -67,6 +67,14 @@ pub enum DurableRequest {
         /// The directory that adopts the store.
         directory: ObjectId,
     },
+    /// Reports what was done for durable directories, and which objects their stores lack by which
+    /// names. Without such objects a manager sends `Progress`. Reply: `Done`.
+    Report {
+        /// The manager.
+        holder: Nonce,
+        /// What was done, and what is missing.
+        report: DurableReport,
+    },
 }
 
 /// A reply about durable directories.
@@ -105,6 +113,7 @@ impl DurableRequest {
             Self::Work { .. } => "durable_work",
             Self::Progress { .. } => "durable_progress",
             Self::WaitsToTake { .. } => "durable_waits_to_take",
+            Self::Report { .. } => "durable_report",
         }
     }
 
@@ -114,9 +123,11 @@ impl DurableRequest {
     pub const fn repeat(&self) -> Repetition {
         match self {
             Self::Make(_) => Repetition::Once,
-            // A datanode's present state; numbers of changes are compared. What is `gone` is
-            // not repeated by its sender.
-            Self::ServeStores { .. } | Self::Progress { .. } => Repetition::Alike,
+            // A datanode's present state; numbers of changes, steps, names and epochs are compared.
+            // A manager of before sends what is `gone` only once.
+            Self::ServeStores { .. } | Self::Progress { .. } | Self::Report { .. } => {
+                Repetition::Alike
+            }
             Self::Look { .. }
             | Self::Overview
             | Self::States { .. }
@@ -387,8 +398,47 @@ pub struct DurableProgress {
     pub stalled: Vec<(ObjectId, String)>,
     /// Blocks that were read back.
     pub restored: Vec<RestoredBlock>,
-    /// Objects that the store does not have as they were: what is lost of them is lost.
+    /// Objects that the store does not have as they were, without the names by which it lacks
+    /// them: what is lost of them is lost. Only managers without [`DurableReport`] send any.
     pub gone: Vec<(ObjectId, String)>,
     /// Steps of adoptions.
     pub adopted: Vec<Adopted>,
+}
+
+/// A report of what a manager has done for durable directories, and of what their stores lack.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableReport {
+    /// What was done.
+    pub progress: DurableProgress,
+    /// Objects that the store does not have as they were.
+    pub missing: Vec<MissingObject>,
+}
+
+impl DurableReport {
+    /// Returns the request with which a manager sends the report. A namenode that does not read
+    /// [`DurableRequest::Report`] reads it, too, as long as no object is missing.
+    #[must_use]
+    pub fn into_request(self, holder: Nonce) -> DurableRequest {
+        match self.missing.is_empty() {
+            true => DurableRequest::Progress { holder, progress: self.progress },
+            false => DurableRequest::Report { holder, report: self },
+        }
+    }
+}
+
+/// An object that a datanode was to read back, and that its store does not have as it was. The
+/// namenode takes it for lost only if it would have the object read by the same name at present,
+/// and the block is still lost at the same epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingObject {
+    /// The object.
+    pub object: ObjectId,
+    /// The name by which the datanode looked for it.
+    pub key: String,
+    /// The first block that was to be read back.
+    pub block: BlockId,
+    /// The epoch at which it was to be stored.
+    pub epoch: Epoch,
+    /// Why it is missing.
+    pub why: String,
 }

@@ -179,6 +179,7 @@ impl World {
             2 => self.join(),
             // All of them at once.
             3 if self.draw.below(8) == 0 => self.kill(usize::MAX),
+            4 if self.is_renaming => self.kill(usize::MAX),
             _ => {}
         }
         while self.datanodes.staying().len() < 2 {

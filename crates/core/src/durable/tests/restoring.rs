@@ -1,10 +1,11 @@
 //! What becomes of lost blocks that a datanode does not read back, and when work is read again.
 
-use sanderling_protocol::message::{DurableLoss, DurableWork, LostBlock, StoreNode};
+use sanderling_protocol::message::{
+    DurableLoss, DurableRequest, DurableWork, LostBlock, StoreNode,
+};
 use sanderling_protocol::{BlockId, Epoch};
 
 use super::*;
-use crate::group_view::Repeats;
 
 const NOW: Instant = Instant(1_000_000);
 const DIRECTORY: ObjectId = ObjectId(5);
@@ -48,58 +49,56 @@ fn ordered(drain: &mut DurableDrain) -> (DurableCall, NodeId) {
     }
 }
 
-fn reported(drain: &mut DurableDrain) -> DurableProgress {
+fn reported(drain: &mut DurableDrain) -> (DurableCall, DurableReport) {
     match drain.poll_output() {
-        Some(DurableOutput::Report { progress, .. }) => progress,
+        Some(DurableOutput::Report { call, report }) => (call, report),
         other => panic!("a call has ended: {other:?}"),
     }
 }
 
-#[test]
-fn object_is_gone_if_a_datanode_finds_another_one_in_the_store() {
-    let mut drain = DurableDrain::default();
-    drain.handle(NOW, view(true));
-    let (call, _) = ordered(&mut drain);
+/// Answers that the store does not have what is to be read back.
+fn missed(drain: &mut DurableDrain) {
+    let (call, _) = ordered(drain);
     let answer = Err(DurableCallError::Refused(Refusal::BlockDamaged { block: BlockId(1) }));
     drain.handle(NOW, DurableInput::Restored { call, answer });
-    let why = "the store s does not have it as it was".to_owned();
-    let gone = vec![(OBJECT, why)];
-    // The store answers, so the directory is stalled no more.
-    let stalled = vec![(DIRECTORY, String::new())];
-    let expected = DurableProgress { gone, stalled, ..DurableProgress::default() };
-    assert_eq!(reported(&mut drain), expected);
 }
 
-/// With the report the namenode may have passed from an old name of the object to its new one.
+/// Returns the report that the store does not have the object by the name of [`view`].
+fn missing() -> Vec<MissingObject> {
+    let (key, why) = ("a".to_owned(), "the store s does not have it as it was".to_owned());
+    vec![MissingObject { object: OBJECT, key, block: BlockId(1), epoch: Epoch(2), why }]
+}
+
 #[test]
-fn object_that_was_perhaps_reported_as_gone_is_read_by_the_name_of_a_later_view() {
+fn object_is_missing_by_its_name_if_a_datanode_finds_another_one_in_the_store() {
     let mut drain = DurableDrain::default();
     drain.handle(NOW, view(true));
-    let (call, _) = ordered(&mut drain);
-    let answer = Err(DurableCallError::Refused(Refusal::BlockDamaged { block: BlockId(1) }));
-    drain.handle(NOW, DurableInput::Restored { call, answer });
-    let Some(DurableOutput::Report { call, progress }) = drain.poll_output() else {
-        panic!("it is gone by this name")
-    };
-    assert_eq!(progress.gone.len(), 1);
-    assert_eq!(report_repeats(&progress), Repeats::Undone, "no other member gets it");
-    drain.handle(NOW, DurableInput::Reported { call, is_done: false });
-    // This view may have been read before the report.
+    missed(&mut drain);
+    // The store answers, so the directory is stalled no more.
+    let stalled = vec![(DIRECTORY, String::new())];
+    let progress = DurableProgress { stalled, ..DurableProgress::default() };
+    assert_eq!(reported(&mut drain).1, DurableReport { progress, missing: missing() });
+}
+
+/// A namenode that does not read what is missing refuses the whole report.
+#[test]
+fn object_whose_report_has_no_answer_is_read_again_and_the_rest_goes_before_it() {
+    let mut drain = DurableDrain::default();
     drain.handle(NOW, view(true));
-    assert_eq!(drain.poll_output(), None);
-    let mut later = view(true);
-    if let DurableInput::View { losses, .. } = &mut later {
-        losses[0].key = "b".to_owned();
-    }
-    drain.handle(NOW, later);
-    let ordered = drain.poll_output();
-    let Some(DurableOutput::Restore { loss, .. }) = ordered else { panic!("{ordered:?}") };
-    assert_eq!(loss.key, "b");
-    let again = drain.deadline().expect("the rest is reported again");
+    missed(&mut drain);
+    let (call, report) = reported(&mut drain);
+    drain.handle(NOW, DurableInput::Reported { call, is_done: false });
+    missed(&mut drain);
+    assert_eq!(drain.poll_output(), None, "it is reported after a pause");
+    let again = drain.deadline().expect("it is tried again");
     drain.handle_deadline(again);
-    let rest = reported(&mut drain);
-    assert!(rest.gone.is_empty());
-    assert_eq!(report_repeats(&rest), Repeats::Always);
+    let (call, rest) = reported(&mut drain);
+    assert_eq!(rest, DurableReport { missing: Vec::new(), ..report });
+    let holder = Nonce(1);
+    let request = rest.clone().into_request(holder);
+    assert_eq!(request, DurableRequest::Progress { holder, progress: rest.progress });
+    drain.handle(again, DurableInput::Reported { call, is_done: true });
+    assert_eq!(reported(&mut drain).1.missing, missing());
 }
 
 #[test]
@@ -114,8 +113,9 @@ fn object_is_read_back_by_another_node_after_any_other_failure() {
         let (call, first) = ordered(&mut drain);
         let stalled = vec![(DIRECTORY, failure.to_string())];
         drain.handle(NOW, DurableInput::Restored { call, answer: Err(failure) });
-        let report = reported(&mut drain);
-        assert_eq!(report, DurableProgress { stalled, ..DurableProgress::default() });
+        let (_, report) = reported(&mut drain);
+        assert_eq!(report.progress, DurableProgress { stalled, ..DurableProgress::default() });
+        assert!(report.missing.is_empty());
         let again = drain.deadline().expect("it is tried again");
         drain.handle_deadline(again);
         assert_ne!(ordered(&mut drain).1, first);

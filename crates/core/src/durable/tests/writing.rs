@@ -27,6 +27,9 @@ pub(super) struct Writer {
 impl World {
     /// Draws what callers and writers do.
     pub(super) fn act(&mut self) -> Result<(), String> {
+        if self.is_renaming && self.draw.below(2) == 0 {
+            return self.rename_any();
+        }
         match if self.has_blocks { self.draw.below(8) } else { 7 } {
             0 | 1 => self.begin_write(),
             2 | 3 if !self.writers.is_empty() => {
@@ -59,6 +62,19 @@ impl World {
         };
         // Refused if the name is missing, or waits for the store.
         let _ = self.change_by(action)?;
+        Ok(())
+    }
+
+    /// Gives an object a name that no other one has.
+    fn rename_any(&mut self) -> Result<(), String> {
+        let names: Vec<String> = self.listed().into_keys().collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let from = path(&names[self.draw.below(names.len() as u64) as usize]);
+        let to = path(OTHERS[self.draw.below(4) as usize]);
+        // Refused if the name is taken, or the object waits for the store or is read back.
+        let _ = self.change_by(Action::Rename { from, to, replace: false })?;
         Ok(())
     }
 
