@@ -25,13 +25,13 @@ mod durable_queue;
 mod durable_renamed;
 mod durable_wanted;
 mod events;
+mod fleet;
 mod format;
 mod fsck;
 mod history;
 mod id_map;
 mod ids;
 mod index;
-mod inspect;
 mod job_limits;
 mod job_table;
 mod jobs;
@@ -48,18 +48,18 @@ mod moves;
 mod name;
 mod names;
 mod namespace;
+mod node_info;
+mod node_life;
 mod object;
 mod object_attributes;
-mod once;
 mod orders;
 mod ownership;
-mod ownership_walk;
 mod reap;
 mod reap_queue;
 mod refuses;
-mod repeat;
 mod revocations;
 mod room;
+mod rules;
 mod service_time;
 mod shown_moves;
 mod sums;
@@ -81,17 +81,17 @@ pub use block::{BlockView, allocated_bytes};
 pub(crate) use clients::{CLIENTS_MAX, ChangeKey, is_passing};
 pub use durable_changes::DurableBacklog;
 pub use history::JournalLoss;
+pub(crate) use history::{REGISTERED, SETTLE, UNKNOWN_KEPT};
 pub use ids::{Numbers, SKIP_MIN, skip_after};
 pub use limits::CatalogLimits;
 pub(crate) use listing::Listing;
 pub use log::{Action, Command, DurableAction, LoggedOnce, Placement};
-pub(crate) use log_end::{REGISTERED, SETTLE, UNKNOWN_KEPT};
 pub use members::GONE_NODES_KEPT_MAX;
 pub(crate) use memory::of_adopted;
 pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;
 pub use orders::{Applied, DatanodeOrder};
-pub(crate) use ownership_walk::{CountedAt, OwnershipWalk, within_reply};
+pub(crate) use ownership::{CountedAt, OwnershipWalk, within_reply};
 pub(crate) use usage::UsageWalk;
 
 use crate::access::Revoked;
@@ -102,13 +102,15 @@ use claims::{Cancellations, DrainClaims};
 use clients::Clients;
 use durable_directories::Durables;
 use durable_queue::RenamedObjects;
-use events::{Events, Gathered};
+use events::Events;
+use fleet::Fleet;
 use history::History;
 use id_map::IdMap;
 use ids::Ids;
 use job_limits::Accounts;
 use job_table::Jobs;
 use leader::Leader;
+use loss::Losses;
 use members::Nodes;
 use memory::Memory;
 use name::Name;
@@ -298,7 +300,7 @@ impl Catalog {
         self.names = self.names.anew(&self.objects);
         self.accounts = self.accounts.derived(self.jobs.ids(), self.owned());
         self.sums = Sums::of(&self.objects);
-        self.unnamed = self.derived_unnamed();
+        self.unnamed = Unnamed::of(&self.objects);
         self.reap_queue.restore();
         self.durables.restore(self.derived_wanted());
         for (id, blanks) in self.derived_blanks() {
@@ -411,9 +413,37 @@ impl Catalog {
         self.events.emit(self.now, kind);
     }
 
-    /// Counts blocks and bytes that have moved.
-    fn gather(&mut self, moved: Gathered, sum: (u64, u64)) {
-        self.events.gather(self.now, moved, sum, &mut self.timers);
+    /// Borrows the parts that have to do with nodes, and with where blocks are.
+    fn fleet(&mut self) -> Fleet<'_> {
+        Fleet {
+            now: self.now,
+            rules: self.reaping.rules,
+            limits: self.limits,
+            service: &self.service,
+            history: &self.history,
+            blocks: &mut self.blocks,
+            nodes: &mut self.nodes,
+            jobs: &mut self.jobs,
+            claims: &mut self.claims,
+            cancelled: &mut self.cancelled,
+            shown_moves: &mut self.shown_moves,
+            timers: &mut self.timers,
+            events: &mut self.events,
+            report: &mut self.report,
+        }
+    }
+
+    /// Borrows what a loss is written into.
+    fn losses(&mut self) -> Losses<'_> {
+        Losses {
+            now: self.now,
+            blocks: &self.blocks,
+            objects: &mut self.objects,
+            sums: &mut self.sums,
+            nodes: &mut self.nodes,
+            events: &mut self.events,
+            report: &mut self.report,
+        }
     }
 
     /// Returns the service time of the last command.

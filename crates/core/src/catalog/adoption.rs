@@ -4,8 +4,9 @@ use sanderling_protocol::node::Policy;
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, NodeId, Tier};
 
-use super::Catalog;
 use super::block::Copied;
+use super::block_map::BlockMap;
+use super::fleet::Fleet;
 use super::orders::Orders;
 use super::timers::Timer;
 
@@ -30,7 +31,7 @@ impl Adopters {
     }
 }
 
-impl Catalog {
+impl Fleet<'_> {
     /// Saves what survives a node that is gone: blocks with a copy elsewhere, and blocks and copies
     /// in the object tier, which other nodes with that tier serve from now on.
     pub(super) fn save_from(&mut self, id: NodeId, orders: &mut Orders) {
@@ -53,7 +54,7 @@ impl Catalog {
         let mut bytes = 0;
         for id in &blocks {
             let adopter = adopters.next(None).expect("there is one, looked at above");
-            let block = self.blocks.adopt(*id, adopter, &mut self.nodes, orders);
+            let block = self.blocks.adopt(*id, adopter, self.nodes, orders);
             let block = block.expect("a home's block exists");
             bytes += u64::from(block.length);
             adopt(orders, adopter, *id, block.epoch, block.length);
@@ -76,7 +77,7 @@ impl Catalog {
         };
         let length = block.length;
         if let Some(adopter) = adopters.next(block.home) {
-            self.blocks.add_copy(id, Copied { node: adopter, ..copy }, &mut self.nodes);
+            self.blocks.add_copy(id, Copied { node: adopter, ..copy }, self.nodes);
             adopt(orders, adopter, id, copy.epoch, length);
         }
     }
@@ -108,16 +109,16 @@ impl Catalog {
             self.timers.schedule(self.now, Timer::Promote(id));
         }
     }
+}
 
-    /// Returns whether some node serves this object of the object tier or is about to store it. Any
-    /// other stays unwanted for ever: no epoch is given out twice.
-    pub(super) fn is_stored_object(&self, held: &HeldBlock) -> bool {
-        let Some(block) = self.blocks.get(&held.block) else { return false };
-        let is_it = |tier: Tier, epoch: Epoch| tier == Tier::Object && epoch == held.epoch;
-        (block.home.is_some() && is_it(block.tier, block.epoch))
-            || block.copy.is_some_and(|copy| is_it(copy.tier, copy.epoch))
-            || block.moving.is_some_and(|planned| is_it(planned.tier, planned.to_epoch))
-    }
+/// Returns whether some node serves this object of the object tier or is about to store it. Any
+/// other stays unwanted for ever: no epoch is given out twice.
+pub(super) fn is_stored_object(blocks: &BlockMap, held: &HeldBlock) -> bool {
+    let Some(block) = blocks.get(&held.block) else { return false };
+    let is_it = |tier: Tier, epoch: Epoch| tier == Tier::Object && epoch == held.epoch;
+    (block.home.is_some() && is_it(block.tier, block.epoch))
+        || block.copy.is_some_and(|copy| is_it(copy.tier, copy.epoch))
+        || block.moving.is_some_and(|planned| is_it(planned.tier, planned.to_epoch))
 }
 
 fn adopt(orders: &mut Orders, adopter: NodeId, id: BlockId, epoch: Epoch, length: u32) {

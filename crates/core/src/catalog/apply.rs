@@ -1,11 +1,13 @@
 //! Applying commands.
 
-use sanderling_protocol::{EventKind, Millis, NodeId, Order, Refusal, Reply};
+use sanderling_protocol::message::ClientId;
+use sanderling_protocol::{EventKind, Instant, Millis, NodeId, Nonce, Order, Refusal, Reply};
 
 use super::Catalog;
 use super::claims::{NoticeClaim, NoticeOrigin};
+use super::clients::{ChangeKey, ChangeOutcome};
 use super::drain::SourceStatement;
-use super::log::{Action, Command};
+use super::log::{Action, Command, LoggedOnce};
 use super::members::NodeRecord;
 use super::orders::{Applied, DatanodeOrder, Orders};
 
@@ -17,13 +19,9 @@ impl Catalog {
         self.index += 1;
         self.now = self.now.max(command.at);
         let mut orders = Orders::default();
-        let refused = self.foreseen(&command.action);
-        let result = self.act(&command.action, heartbeat, &mut orders);
-        if let Some(refusal) = refused {
-            assert_eq!(result.as_ref().err(), Some(&refusal), "{:?}", command.action);
-        }
+        let result = self.act_as_foreseen(&command.action, heartbeat, &mut orders);
         for node in orders.dropping_nodes() {
-            self.check_drained(node);
+            self.fleet().check_drained(node);
         }
         let gone = orders.take_gone();
         let is_stale = self.nodes.totals().is_fleet_stale;
@@ -38,11 +36,21 @@ impl Catalog {
         Applied { result, orders: self.address(orders), gone }
     }
 
-    /// Returns the refusal that [`Self::refuses`] predicts for an action, in debug builds.
-    fn foreseen(&self, action: &Action) -> Option<Refusal> {
+    /// Applies an action. In debug builds, asserts that what [`Self::refuses`] predicts comes true.
+    fn act_as_foreseen(
+        &mut self,
+        action: &Action,
+        heartbeat: Millis,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
         // Of a change that is made once the answer may be the one that it had before.
         let is_compared = cfg!(debug_assertions) && !matches!(action, Action::Once(_));
-        is_compared.then(|| self.refuses(action)).flatten()
+        let refused = is_compared.then(|| self.refuses(action)).flatten();
+        let result = self.act(action, heartbeat, orders);
+        if let Some(refusal) = refused {
+            assert_eq!(result.as_ref().err(), Some(&refusal), "{action:?}");
+        }
+        result
     }
 
     /// Asserts what must hold after every command and costs next to nothing to look at; in debug
@@ -58,7 +66,7 @@ impl Catalog {
     }
 
     /// Applies an action. It lists all variants, so that a new one does not compile without an arm.
-    pub(super) fn act(
+    fn act(
         &mut self,
         action: &Action,
         heartbeat: Millis,
@@ -79,12 +87,14 @@ impl Catalog {
             Action::RenewJob { job } => self.renew_job(*job),
             Action::EndJob { job } => self.close_job(*job, orders),
             Action::Manage { holder, name, lease } => self.manage(*holder, name.clone(), *lease),
-            Action::Reserve { holder, moves } => self.reserve_all(*holder, moves, orders),
-            Action::Commit { holder, moves } => self.commit_all(*holder, moves, orders),
-            Action::Abandon { holder, blocks } => self.abandon(*holder, blocks, orders),
-            Action::DropCopies { holder, blocks } => self.drop_copies(*holder, blocks, orders),
-            Action::MakeRoom { copies, moves } => Err(self.make_room(copies, moves, orders)),
-            Action::Forecast { holder, node, forecast } => self.forecast(*holder, *node, *forecast),
+            Action::Reserve { holder, .. }
+            | Action::Commit { holder, .. }
+            | Action::Abandon { holder, .. }
+            | Action::DropCopies { holder, .. }
+            | Action::Forecast { holder, .. } => self.act_for_manager(*holder, action, orders),
+            Action::MakeRoom { copies, moves } => {
+                Err(self.fleet().make_room(copies, moves, orders))
+            }
             Action::Recovered { .. }
             | Action::Started { .. }
             | Action::Tick
@@ -125,6 +135,65 @@ impl Catalog {
             | Action::Durable(_)
             | Action::Concat(_) => self.act_on_object(action, orders),
         }
+    }
+
+    /// Makes a change, unless it has been made, and keeps its answer.
+    fn act_once(
+        &mut self,
+        once: &LoggedOnce,
+        heartbeat: Millis,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        let sent = once.sent();
+        if let Some(answer) = self.answered(&sent) {
+            return answer;
+        }
+        let result = self.act_as_foreseen(&once.action, heartbeat, orders);
+        let served = self.served();
+        self.clients.keep(served, &sent, ChangeOutcome::of(&result));
+        result
+    }
+
+    /// Makes a client known.
+    fn open_client(&mut self, key: Nonce) -> Reply {
+        Reply::Client { number: self.clients.open(self.served(), key) }
+    }
+
+    /// Gives or renews the leadership lease.
+    fn manage(&mut self, holder: Nonce, name: String, lease: Millis) -> Result<Reply, Refusal> {
+        let served = self.served();
+        if self.leader.acquire(served, holder, &name, served + lease)? {
+            self.emit(EventKind::ManagerChanged { name });
+        }
+        Ok(Reply::ManagerGrant { lease })
+    }
+
+    /// Applies what the manager that leads has decided.
+    fn act_for_manager(
+        &mut self,
+        holder: Nonce,
+        action: &Action,
+        orders: &mut Orders,
+    ) -> Result<Reply, Refusal> {
+        self.check_manager(holder, self.now)?;
+        let mut fleet = self.fleet();
+        Ok(match action {
+            Action::Reserve { moves, .. } => fleet.reserve_all(moves, orders),
+            Action::Commit { moves, .. } => Reply::Epochs(fleet.commit_each(moves, orders)),
+            Action::Abandon { blocks, .. } => {
+                fleet.abandon(blocks, orders);
+                Reply::Done
+            }
+            Action::DropCopies { blocks, .. } => {
+                fleet.drop_spare(blocks, orders);
+                Reply::Done
+            }
+            Action::Forecast { node, forecast, .. } => {
+                fleet.forecast(*node, *forecast)?;
+                Reply::Done
+            }
+            other => unreachable!("{other:?} is not the manager's"),
+        })
     }
 
     /// Applies the namenode's own actions, which concern its log and time.
@@ -192,10 +261,11 @@ impl Catalog {
     }
 
     fn act_on_node(&mut self, action: &Action, orders: &mut Orders) -> Result<Reply, Refusal> {
+        let mut fleet = self.fleet();
         let (node, done) = match action.clone() {
             Action::Notice { node, deadline, reason } => {
                 let claim = NoticeClaim { deadline, reason };
-                (node, self.notice(node, NoticeOrigin::Operator, claim, orders))
+                (node, fleet.notice(node, NoticeOrigin::Operator, claim, orders))
             }
             Action::SourceNotice { node, number, deadline, reason, is_withdrawn } => {
                 let notice = deadline.map(|deadline| NoticeClaim { deadline, reason });
@@ -203,21 +273,21 @@ impl Catalog {
                     Some(notice) if !is_withdrawn => SourceStatement::Shown(notice),
                     left => SourceStatement::Withdrawn { left },
                 };
-                (node, self.source_notice(node, number, stated, orders))
+                (node, fleet.source_notice(node, number, stated, orders))
             }
             Action::Decommission { node, reason } => {
-                (node, self.decommission(node, reason, orders))
+                (node, fleet.decommission(node, reason, orders))
             }
             Action::Recommend { node, reason, is_withdrawn: true } => {
-                (node, self.withdraw(node, &reason))
+                (node, fleet.withdraw(node, &reason))
             }
-            Action::Recommend { node, reason, .. } => (node, self.recommend(node, reason)),
-            Action::Cancel { node } => (node, self.cancel(node, orders)),
+            Action::Recommend { node, reason, .. } => (node, fleet.recommend(node, reason)),
+            Action::Cancel { node } => (node, fleet.cancel(node, orders)),
             Action::Repeat { node, deadline, reason, known_at } => {
-                (node, self.repeat(node, deadline, reason, known_at, orders))
+                (node, fleet.repeat(node, deadline, reason, known_at, orders))
             }
             Action::Fenced { node } => {
-                self.fenced(node);
+                fleet.fenced(node);
                 return Ok(Reply::Done);
             }
             Action::NodeDead { node, why } => {
@@ -261,6 +331,53 @@ impl Catalog {
             }
         }
         addressed
+    }
+}
+
+/// What was answered to changes that may come again.
+impl Catalog {
+    /// Returns whether the log has a record so recent that a client lives that a change at `now`
+    /// needs none. A client that is silent for long is forgotten.
+    pub(crate) fn is_noted(&self, now: Instant, client: ClientId) -> bool {
+        self.clients.is_noted(self.service.at(now), client)
+    }
+
+    /// Returns whether the catalog has a record of a client.
+    pub(crate) fn has_client(&self, number: u64) -> bool {
+        self.clients.is_known(number)
+    }
+
+    /// Returns the answer to a change that has been made, or why it must not be made; `None` if it
+    /// is to be made.
+    pub(crate) fn answered(&self, sent: &ChangeKey) -> Option<Result<Reply, Refusal>> {
+        match self.clients.find(sent) {
+            Ok(outcome) => outcome.map(|outcome| self.repeated_answer(outcome)),
+            Err(refusal) => Some(Err(refusal)),
+        }
+    }
+
+    fn repeated_answer(&self, outcome: &ChangeOutcome) -> Result<Reply, Refusal> {
+        Ok(match outcome {
+            ChangeOutcome::Done => Reply::Done,
+            ChangeOutcome::Deleted { objects, freed_bytes } => {
+                Reply::Deleted { objects: *objects, freed_bytes: *freed_bytes }
+            }
+            ChangeOutcome::Stat(stat) => Reply::Stat((**stat).clone()),
+            ChangeOutcome::Grant { object, lease, blocks } => {
+                if !self.has_lease(*object, *lease) {
+                    return Err(Refusal::LeaseEnded { object: *object });
+                }
+                Reply::Grant(self.grant(*object, blocks))
+            }
+            ChangeOutcome::Job(job) => Reply::Job((**job).clone()),
+            ChangeOutcome::Node(node) => {
+                let unknown = || Refusal::UnknownNode { node: node.to_string() };
+                let info = self.node_info(*node, self.now).ok_or_else(unknown)?;
+                Reply::Node(Box::new(info))
+            }
+            ChangeOutcome::Reply(reply) => (**reply).clone(),
+            ChangeOutcome::Refused(refusal) => return Err((**refusal).clone()),
+        })
     }
 }
 

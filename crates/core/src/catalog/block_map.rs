@@ -12,6 +12,7 @@ use super::block::{Block, BlockState, Copied, ReservedMove, allocated_bytes};
 use super::id_map::IdMap;
 use super::job_table::Jobs;
 use super::members::Nodes;
+use super::object::Data;
 use super::orders::Orders;
 
 /// All blocks, lost ones among them.
@@ -318,6 +319,42 @@ impl BlockMap {
     pub(super) fn drop_copy(&mut self, id: BlockId, nodes: &mut Nodes, orders: &mut Orders) {
         if let Some(copy) = self.take_copy(id, nodes) {
             orders.drop_block(copy.node, id, copy.epoch);
+        }
+    }
+
+    /// Compares what an object counts with what follows from its blocks. Its store has
+    /// `stored_bytes` of what was lost.
+    pub(super) fn check_data(
+        &self,
+        id: ObjectId,
+        data: &Data,
+        stored_bytes: u64,
+        problems: &mut Vec<String>,
+    ) {
+        let mut bytes = data.inline_bytes();
+        let mut lost = 0;
+        for block_id in data.blocks.iter() {
+            match self.get(block_id) {
+                Some(block) if block.object == id => {
+                    bytes += u64::from(block.length);
+                    lost += if block.is_lost() { u64::from(block.length) } else { 0 };
+                }
+                _ => problems.push(format!("object {id} names block {block_id}, not its own")),
+            }
+        }
+        // What the store has is not lost.
+        lost -= stored_bytes.min(lost);
+        if (bytes, lost) != (data.bytes, data.lost_bytes) {
+            let (have, have_lost) = (data.bytes, data.lost_bytes);
+            problems.push(format!(
+                "object {id} has {have} bytes, {have_lost} lost; its blocks {bytes}, {lost} lost"
+            ));
+        }
+        let with_bytes = data.blocks.iter().filter_map(|block| self.get(block));
+        let with_bytes = with_bytes.filter(|block| block.length > 0).count();
+        if u32::try_from(with_bytes) != Ok(data.blocks_with_bytes()) {
+            let have = data.blocks_with_bytes();
+            problems.push(format!("object {id} counts {have} blocks with bytes, has {with_bytes}"));
         }
     }
 

@@ -11,6 +11,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::members::NodeRecord;
+use crate::notices::EARLIER;
 
 /// How long a statement or a repetition may have been on its way: by so much, a moment that it
 /// names may be later than it was. Longer than a datanode waits for an answer.
@@ -60,8 +61,24 @@ impl Cancellations {
 
     /// Returns whether a notice of the moment `known_at` was taken back since. What was given after
     /// that is another notice.
-    pub(super) fn is_after(&self, id: NodeId, known_at: Instant) -> bool {
+    fn is_after(&self, id: NodeId, known_at: Instant) -> bool {
         self.0.get(&id).is_some_and(|at| *at + ON_ITS_WAY_MAX >= known_at)
+    }
+
+    /// Returns whether a repeated notice of a node would change something, or a recommendation, which
+    /// has no deadline: the log does not have it, and it was not taken back.
+    pub(super) fn is_forgotten(
+        &self,
+        id: NodeId,
+        node: &NodeRecord,
+        deadline: Option<Instant>,
+        known_at: Instant,
+    ) -> bool {
+        let is_known = match deadline {
+            Some(deadline) => node.deadline.is_some_and(|known| known <= deadline + EARLIER),
+            None => node.policy != Policy::Active || node.risk.is_some(),
+        };
+        !is_known && !self.is_after(id, known_at)
     }
 
     /// Forgets a node that is gone, or that got another notice by earlier rules.

@@ -2,13 +2,15 @@
 
 use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{BlockId, Millis, NodeId, Nonce, Refusal, Reply, Tier};
+use sanderling_protocol::{BlockId, Millis, NodeId, Refusal, Tier};
 
-use super::Catalog;
 use super::block::InTheWay;
+use super::block_map::BlockMap;
 use super::events::Gathered;
-use super::members::NodeRecord;
+use super::fleet::Fleet;
+use super::members::{NodeRecord, Nodes};
 use super::orders::Orders;
+use super::shown_moves::ShownMoves;
 use super::timers::Timer;
 
 /// The part of a tier that is freed of copies at once when a writer finds no room. As a divisor,
@@ -21,68 +23,53 @@ const ROOM_MADE_SHARE: u64 = 25;
 /// 60 ms on a busy machine.
 pub(super) const ROOM_IS_MADE: Millis = Millis(10);
 
-impl Catalog {
-    pub(super) fn drop_copies(
-        &mut self,
-        holder: Nonce,
-        blocks: &[BlockId],
-        orders: &mut Orders,
-    ) -> Result<Reply, Refusal> {
-        self.check_manager(holder, self.now)?;
-        self.drop_spare(blocks, orders);
-        Ok(Reply::Done)
-    }
+/// What may be done without where others need the room.
+pub(super) struct Spare<'a> {
+    pub(super) blocks: &'a BlockMap,
+    pub(super) nodes: &'a Nodes,
+    /// The copies that stay although their homes stay: those may lack the bytes.
+    pub(super) kept: Option<&'a ShownMoves>,
+    /// Whether a node's bytes beyond its capacity count.
+    pub(super) counts_excess: bool,
+    /// Most copies and reservations that give way in one step.
+    pub(super) most: usize,
+}
 
+impl Spare<'_> {
     /// Returns whether a copy may be done without: its home stays, and has the bytes. That of a
     /// draining node is about to become the home.
-    fn is_spare(&self, id: BlockId) -> bool {
-        if self.shown_moves.contains(id) && self.keeps_shown_for(self.now).is_some() {
+    fn has_copy(&self, id: BlockId) -> bool {
+        if self.kept.is_some_and(|kept| kept.contains(id)) {
             return false;
         }
         let home = self.blocks.get(&id).and_then(|block| block.home);
-        let home = home.and_then(|home| self.nodes.get(home));
-        home.is_some_and(|home| home.policy == Policy::Active)
-    }
-
-    /// Gives copies up, but for those whose home began to drain since that was decided.
-    fn drop_spare(&mut self, blocks: &[BlockId], orders: &mut Orders) {
-        for block in blocks {
-            if self.is_spare(*block) {
-                self.drop_copy(*block, orders);
-            }
-        }
+        home.is_some_and(|home| self.nodes.is_active(home))
     }
 
     /// Returns whether a reservation may be done without: no block must leave its node by it.
-    fn is_spare_move(&self, id: BlockId) -> bool {
+    fn has_move(&self, id: BlockId) -> bool {
         let moving = self.blocks.get(&id).and_then(|block| block.moving);
-        moving.is_some_and(|planned| planned.purpose != MovePurpose::Relocate) && self.is_spare(id)
+        moving.is_some_and(|planned| planned.purpose != MovePurpose::Relocate) && self.has_copy(id)
     }
 
     /// Adds to `way` what is to go from a node so that so many bytes are free in a tier:
     /// reservations first, for which nothing was made yet, then the copies of the newest blocks,
     /// which are copied last. Returns the bytes that are free then.
-    fn find_in_the_way(
-        &self,
-        node: &NodeRecord,
-        tier: Tier,
-        bytes: u64,
-        way: &mut InTheWay,
-    ) -> u64 {
-        let excess = if self.counts_excess() { node.excess_bytes(tier) } else { 0 };
+    fn find_on(&self, node: &NodeRecord, tier: Tier, bytes: u64, way: &mut InTheWay) -> u64 {
+        let excess = if self.counts_excess { node.excess_bytes(tier) } else { 0 };
         let bytes = bytes.saturating_add(excess);
         let mut made = node.free_bytes(tier);
         let moves = node.held().incoming.iter().filter(|(_, (of, _))| *of == tier);
-        for (block, (_, taken)) in moves.filter(|(block, _)| self.is_spare_move(**block)) {
-            if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
+        for (block, (_, taken)) in moves.filter(|(block, _)| self.has_move(**block)) {
+            if made >= bytes || way.len() >= self.most {
                 return made.saturating_sub(excess);
             }
             made += taken;
             way.moves.push(*block);
         }
         let copies = node.held().copies.iter().rev().filter(|(_, (of, _))| *of == tier);
-        for (block, (_, taken)) in copies.filter(|(block, _)| self.is_spare(**block)) {
-            if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
+        for (block, (_, taken)) in copies.filter(|(block, _)| self.has_copy(**block)) {
+            if made >= bytes || way.len() >= self.most {
                 return made.saturating_sub(excess);
             }
             made += taken;
@@ -93,14 +80,35 @@ impl Catalog {
 
     /// Returns the copies and reservations to drop so that blocks of so many bytes fit into a tier:
     /// a few of every node, so that the writer does not retry for every block.
-    pub(crate) fn in_the_way(&self, tier: Tier, bytes: u64) -> InTheWay {
+    pub(super) fn in_the_way(&self, tier: Tier, bytes: u64) -> InTheWay {
         let mut way = InTheWay::default();
         for (_, node) in self.nodes.iter().filter(|(_, node)| node.policy.takes_blocks()) {
             let size = node.tiers().iter().find(|state| state.tier == tier);
             let wanted = bytes.max(size.map_or(0, |state| state.capacity / ROOM_MADE_SHARE));
-            self.find_in_the_way(node, tier, wanted, &mut way);
+            self.find_on(node, tier, wanted, &mut way);
         }
         way
+    }
+}
+
+impl Fleet<'_> {
+    fn spare(&self) -> Spare<'_> {
+        Spare {
+            blocks: self.blocks,
+            nodes: self.nodes,
+            kept: self.keeps_shown_for().is_some().then_some(&*self.shown_moves),
+            counts_excess: self.rules.counts_excess(),
+            most: self.limits.promoted_per_turn_max,
+        }
+    }
+
+    /// Gives copies up, but for those whose home began to drain since that was decided.
+    pub(super) fn drop_spare(&mut self, blocks: &[BlockId], orders: &mut Orders) {
+        for block in blocks {
+            if self.spare().has_copy(*block) {
+                self.drop_copy(*block, orders);
+            }
+        }
     }
 
     /// Gives copies and reservations up for a writer. Returns a refusal that lets it retry when the
@@ -119,7 +127,7 @@ impl Catalog {
 
     fn give_way(&mut self, way: &InTheWay, orders: &mut Orders) {
         for block in &way.moves {
-            if self.is_spare_move(*block) {
+            if self.spare().has_move(*block) {
                 self.void_move(*block, orders);
             }
         }
@@ -137,7 +145,7 @@ impl Catalog {
     ) {
         let Some(held) = self.nodes.get(node) else { return };
         let mut way = InTheWay::default();
-        if self.find_in_the_way(held, tier, bytes, &mut way) >= bytes {
+        if self.spare().find_on(held, tier, bytes, &mut way) >= bytes {
             self.give_way(&way, orders);
         }
     }
@@ -152,13 +160,13 @@ impl Catalog {
         let Some(node) = self.nodes.get(id) else { return };
         let mut copies: Vec<BlockId> = node.held().copies.keys().copied().collect();
         let is_there = node.policy != Policy::Gone;
-        if let Some(left) = self.keeps_shown_for(self.now).filter(|_| is_there) {
+        if let Some(left) = self.keeps_shown_for().filter(|_| is_there) {
             copies.retain(|block| !self.shown_moves.contains(*block));
             self.timers.schedule(self.now + left, Timer::Promote(id));
         }
         let mut adopters = self.adopters(id);
         for block in copies {
-            if let Some(copy) = self.blocks.take_copy(block, &mut self.nodes) {
+            if let Some(copy) = self.blocks.take_copy(block, self.nodes) {
                 self.adopt_copy(block, copy, &mut adopters, orders);
             }
             // What another node serves from now on is what was shown.
@@ -178,7 +186,8 @@ impl Catalog {
         // What a lost end had moved to a node that leaves, too, is no better off there.
         let is_saved = |block: &&BlockId| {
             let copy = self.blocks.get(block).and_then(|block| block.copy);
-            !self.learns_moves_of_leaving() || copy.is_some_and(|it| self.takes_blocks(it.node))
+            !self.rules.learns_moves_of_leaving()
+                || copy.is_some_and(|it| self.nodes.is_active(it.node))
         };
         let mut copied = node.held().copied.iter().filter(is_saved).copied();
         let blocks: Vec<BlockId> =
@@ -189,7 +198,7 @@ impl Catalog {
         if is_more {
             self.timers.schedule(self.now, Timer::Promote(id));
         }
-        if self.learns_moves_of_leaving() {
+        if self.rules.learns_moves_of_leaving() {
             self.leave_copies(id, orders);
             self.check_drained(id);
         }
@@ -198,7 +207,7 @@ impl Catalog {
     pub(super) fn promote(&mut self, from: NodeId, blocks: &[BlockId], orders: &mut Orders) {
         let mut bytes = 0;
         for block in blocks {
-            bytes += self.blocks.promote(*block, &mut self.nodes, &mut self.jobs, orders);
+            bytes += self.blocks.promote(*block, self.nodes, self.jobs, orders);
             self.shown_moves.remove(*block);
         }
         self.count_promoted(from, blocks.len() as u64, bytes);
@@ -211,7 +220,7 @@ impl Catalog {
     /// Lets a node that was drained drain again: it has become the home of a block that a lost end
     /// of the log had moved there.
     fn drains_again(&mut self, id: NodeId) {
-        if !self.learns_moves_of_leaving() {
+        if !self.rules.learns_moves_of_leaving() {
             return;
         }
         let Some(node) = self.nodes.get_mut(id).filter(|it| it.policy == Policy::Drained) else {

@@ -1,15 +1,15 @@
-//! Nodes coming and going: register, notice, decommission, cancel, dead.
+//! Nodes that are to leave: notice, recommendation, decommission, cancellation, and the end of a
+//! drain.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_protocol::message::{Forecast, Register, Registered};
+use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{BlockId, Epoch, EventKind, Millis, NodeId, Nonce, Refusal, Reply};
+use sanderling_protocol::{BlockId, Epoch, EventKind, Instant, Millis, NodeId, Refusal};
 
-use super::Catalog;
 use super::claims::{NodeClaims, NoticeClaim, NoticeOrigin};
+use super::fleet::Fleet;
 use super::members::{DrainSummary, NodeRecord};
 use super::orders::Orders;
 use super::timers::Timer;
@@ -27,77 +27,7 @@ pub(super) enum SourceStatement {
     Withdrawn { left: Option<NoticeClaim> },
 }
 
-impl Catalog {
-    /// Lets a datanode join. The same process gets the same id again; another process on the
-    /// address of a live node takes its place, because two cannot listen there.
-    ///
-    /// In the first seconds after a start ([`Catalog::settles_in`]) a node of before the start
-    /// stays, and is declared dead when the others have reported: a lost end of the log may have
-    /// moved its blocks to them, or to this very process. If `is_of_lost_end`, this process was a
-    /// member by that end, which had seen the node of before go: its name is free, too.
-    pub(super) fn register(
-        &mut self,
-        request: Register,
-        is_of_lost_end: bool,
-        heartbeat: Millis,
-        orders: &mut Orders,
-    ) -> Result<Reply, Refusal> {
-        if let Some((id, policy)) = self.node_of(request.nonce) {
-            if policy == Policy::Gone {
-                return Err(Refusal::NodeGone { node: id });
-            }
-            if policy.is_draining() {
-                // The order may have been lost with the namenode that gave it.
-                orders.lists().fence_nodes.insert(id);
-            }
-            return Ok(self.welcome(id, policy, heartbeat));
-        }
-        check_register(&request)?;
-        let name = if request.name.is_empty() { &request.address } else { &request.name }.clone();
-        let stays = |node: NodeId| {
-            self.keeps_replaced_nodes()
-                && self.settles_in(self.now).is_some()
-                && self.history.may_have_moved_off(node)
-        };
-        if let Some((node, live)) = self.nodes.live_named(&name)
-            && live.address != request.address
-            && !(is_of_lost_end && stays(node))
-        {
-            return Err(Refusal::NameInUse { name, node });
-        }
-        if let Some((before, _)) = self.nodes.live_at(&request.address)
-            && !stays(before)
-        {
-            self.remove_node(before, "another process took its address", orders);
-        }
-        let id = self.insert_node(request, name);
-        Ok(self.welcome(id, Policy::Active, heartbeat))
-    }
-
-    fn insert_node(&mut self, request: Register, name: String) -> NodeId {
-        let address = request.address.clone();
-        let node = NodeRecord::new(request, name.clone(), self.now);
-        let is_adopter = node.has_object_tier();
-        let id = self.nodes.insert(node);
-        if is_adopter {
-            self.adopter_joined();
-        }
-        self.emit(EventKind::NodeRegistered { node: id, name, address });
-        id
-    }
-
-    /// Returns the node, and its policy, that registered with a process's nonce; `None` if none
-    /// did.
-    #[must_use]
-    pub fn node_of(&self, nonce: Nonce) -> Option<(NodeId, Policy)> {
-        let id = self.nodes.of(nonce)?;
-        self.nodes.get(id).map(|node| (id, node.policy))
-    }
-
-    pub(crate) fn welcome(&self, node: NodeId, policy: Policy, heartbeat: Millis) -> Reply {
-        Reply::Registered(Registered { cluster: self.cluster, node, heartbeat, policy })
-    }
-
+impl Fleet<'_> {
     /// Starts a drain with a deadline. Given again, the earlier deadline holds.
     pub(super) fn notice(
         &mut self,
@@ -109,7 +39,7 @@ impl Catalog {
         self.claim(id, |claims| {
             claims.notice(origin, NoticeClaim { deadline, reason: reason.clone() });
         })?;
-        let node = self.live_node(id)?;
+        let node = self.nodes.live_mut(id)?;
         let is_first = node.deadline.is_none();
         let deadline = node.deadline.map_or(deadline, |before| before.min(deadline));
         node.deadline = Some(deadline);
@@ -118,7 +48,7 @@ impl Catalog {
             node.policy = Policy::Draining;
         }
         let name = node.name.clone();
-        if !self.keeps_cancellations() {
+        if !self.rules.keeps_cancellations() {
             self.cancelled.forget(id);
         }
         self.timers.schedule(deadline, Timer::Node(id));
@@ -135,10 +65,8 @@ impl Catalog {
 
     /// Notes why a live node drains, by the seventh of the rules.
     fn claim(&mut self, id: NodeId, add: impl FnOnce(&mut NodeClaims)) -> Result<(), Refusal> {
-        self.live_node(id)?;
-        if self.keeps_claims()
-            && let Some(node) = self.nodes.get(id)
-        {
+        let node = self.nodes.live_mut(id)?;
+        if self.rules.keeps_claims() {
             add(self.claims.of(id, node));
         }
         Ok(())
@@ -189,9 +117,8 @@ impl Catalog {
             left = claims.earliest().cloned();
             decommission = claims.decommissioned().map(str::to_owned);
         })?;
-        let bytes = self.exposure(id);
-        let now = self.now;
-        let node = self.live_node(id)?;
+        let node = self.nodes.live_mut(id)?;
+        let bytes = node.exposure();
         let deadline = left.as_ref().map(|claim| claim.deadline);
         if node.policy == Policy::Active || node.deadline == deadline {
             return Ok(());
@@ -214,7 +141,7 @@ impl Catalog {
         orders.lists().fence_nodes.insert(id);
         if let Some(deadline) = deadline {
             self.timers.schedule(deadline, Timer::Node(id));
-            let deadline_in = now.until(deadline);
+            let deadline_in = self.now.until(deadline);
             self.emit(EventKind::NodeNoticed { node: id, name, deadline_in, reason, bytes });
         } else {
             self.emit(EventKind::NodeDecommissioning { node: id, name, reason, bytes });
@@ -231,7 +158,7 @@ impl Catalog {
         orders: &mut Orders,
     ) -> Result<(), Refusal> {
         self.claim(id, |claims| claims.decommission(&reason))?;
-        let node = self.live_node(id)?;
+        let node = self.nodes.live_mut(id)?;
         if node.policy != Policy::Active {
             return Ok(());
         }
@@ -247,30 +174,23 @@ impl Catalog {
 
     /// Fences the node and gives up the moves that were to end on it. Returns its exposure.
     fn begin_drain(&mut self, id: NodeId, orders: &mut Orders) -> u64 {
-        let now = self.now;
         let Some(node) = self.nodes.get_mut(id) else { return 0 };
-        node.drain.get_or_insert(DrainSummary::begin(now));
+        node.drain.get_or_insert(DrainSummary::begin(self.now));
         let incoming: Vec<BlockId> = node.held().incoming.keys().copied().collect();
         orders.lists().fence_nodes.insert(id);
         for block in incoming {
             self.void_move(block, orders);
         }
         self.leave_copies(id, orders);
-        self.exposure(id)
-    }
-
-    /// Returns the bytes whose only copy is on a node.
-    pub(super) fn exposure(&self, id: NodeId) -> u64 {
-        self.nodes.get(id).map_or(0, |node| node.exposure())
+        self.nodes.exposure(id)
     }
 
     /// Notes that a node's cloud recommends to leave it. A node that drains already is left anyway.
     pub(super) fn recommend(&mut self, id: NodeId, reason: String) -> Result<(), Refusal> {
-        let keeps_claims = self.keeps_claims();
-        let node = self.live_node(id)?;
+        let node = self.nodes.live_mut(id)?;
         if node.policy != Policy::Active || node.risk.is_some() {
             // It holds when the notice is withdrawn.
-            if keeps_claims {
+            if self.rules.keeps_claims() {
                 node.risk.get_or_insert(reason);
             }
             return Ok(());
@@ -283,7 +203,7 @@ impl Catalog {
 
     /// Takes a recommendation back. One with another reason has another source and stays.
     pub(super) fn withdraw(&mut self, id: NodeId, reason: &str) -> Result<(), Refusal> {
-        let node = self.live_node(id)?;
+        let node = self.nodes.live_mut(id)?;
         if node.risk.take_if(|risk| risk == reason).is_some() && node.policy == Policy::Active {
             self.emit(EventKind::NodeCancelled { node: id });
         }
@@ -292,14 +212,8 @@ impl Catalog {
 
     /// Keeps the manager's forecast of a drain. Emits an event for the first one, and when bytes
     /// become late or unplaced or cease to be.
-    pub(super) fn forecast(
-        &mut self,
-        holder: Nonce,
-        id: NodeId,
-        forecast: Forecast,
-    ) -> Result<Reply, Refusal> {
-        self.check_manager(holder, self.now)?;
-        let node = self.live_node(id)?;
+    pub(super) fn forecast(&mut self, id: NodeId, forecast: Forecast) -> Result<(), Refusal> {
+        let node = self.nodes.live_mut(id)?;
         let Some(drain) = &mut node.drain else {
             return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
         };
@@ -309,15 +223,14 @@ impl Catalog {
         if is_new {
             self.emit(EventKind::DrainForecast { node: id, forecast });
         }
-        Ok(Reply::Done)
+        Ok(())
     }
 
     /// Takes a notice or decommission back.
     pub(super) fn cancel(&mut self, id: NodeId, orders: &mut Orders) -> Result<(), Refusal> {
-        let now = self.now;
-        let node = self.live_node(id)?;
+        let node = self.nodes.live_mut(id)?;
         if node.policy == Policy::Active && node.risk.take().is_some() {
-            self.cancelled.cancel(id, now);
+            self.cancelled.cancel(id, self.now);
             self.emit(EventKind::NodeCancelled { node: id });
             return Ok(());
         }
@@ -325,10 +238,32 @@ impl Catalog {
             return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
         }
         node.risk = None;
-        self.cancelled.cancel(id, now);
+        self.cancelled.cancel(id, self.now);
         self.claims.cancel(id);
         self.activate(id, orders);
         Ok(())
+    }
+
+    /// Takes a notice or a recommendation again that the log does not have any more.
+    pub(super) fn repeat(
+        &mut self,
+        id: NodeId,
+        deadline: Option<Instant>,
+        reason: String,
+        known_at: Instant,
+        orders: &mut Orders,
+    ) -> Result<(), Refusal> {
+        let node = self.nodes.live_mut(id)?;
+        if !self.cancelled.is_forgotten(id, node, deadline, known_at) {
+            return Ok(());
+        }
+        match deadline {
+            Some(deadline) => {
+                let claim = NoticeClaim { deadline, reason };
+                self.notice(id, NoticeOrigin::Sources, claim, orders)
+            }
+            None => self.recommend(id, reason),
+        }
     }
 
     /// Ends a drain: the node takes blocks again.
@@ -349,7 +284,7 @@ impl Catalog {
         }
         orders.lists().unfence_nodes.insert(id);
         self.emit(EventKind::NodeCancelled { node: id });
-        if self.learns_moves_of_leaving() {
+        if self.rules.learns_moves_of_leaving() {
             self.save_by_copies_of(id, orders);
         }
     }
@@ -375,10 +310,10 @@ impl Catalog {
     /// Returns whether a node that leaves may still turn out to be the home of blocks: for a while
     /// after a start, or as long as it has what only a lost end of the log can have moved there.
     fn may_show_homes(&mut self, id: NodeId) -> bool {
-        if self.keeps_shown_for(self.now).is_none() {
+        if self.keeps_shown_for().is_none() {
             return false;
         }
-        if let Some(left) = self.settles_in(self.now) {
+        if let Some(left) = self.settles_in() {
             self.timers.schedule(self.now + left, Timer::Promote(id));
             return true;
         }
@@ -390,55 +325,21 @@ impl Catalog {
 
     /// Ends a drain when nothing is left to move.
     pub(super) fn check_drained(&mut self, id: NodeId) {
-        let now = self.now;
-        let Some(node) = self.nodes.get_mut(id) else { return };
-        if !node.policy.is_draining() || !node.held().homes.is_empty() {
+        let is_empty = |it: &NodeRecord| it.policy.is_draining() && it.held().homes.is_empty();
+        if !self.nodes.get(id).is_some_and(is_empty) || self.may_show_homes(id) {
             return;
         }
-        if self.may_show_homes(id) {
-            return;
-        }
-        let Some(node) = self.nodes.get_mut(id) else { return };
-        node.policy = Policy::Drained;
         self.nodes.mark_fleet_stale();
         let Some(node) = self.nodes.get_mut(id) else { return };
+        node.policy = Policy::Drained;
         let Some(drain) = &mut node.drain else { return };
-        drain.ended_at = Some(now);
+        drain.ended_at = Some(self.now);
         let kind = EventKind::NodeDrained {
             node: id,
             moved_blocks: drain.moved_blocks,
             moved_bytes: drain.moved_bytes,
-            elapsed: now.since(drain.began_at),
+            elapsed: self.now.since(drain.began_at),
         };
         self.emit(kind);
     }
-
-    pub(super) fn live_node(&mut self, id: NodeId) -> Result<&mut NodeRecord, Refusal> {
-        let node = self.nodes.get_mut(id);
-        let node = node.ok_or_else(|| Refusal::UnknownNode { node: id.to_string() })?;
-        if node.policy == Policy::Gone {
-            return Err(Refusal::WrongState {
-                node: id,
-                why: format!("it is gone: {}", node.reason),
-            });
-        }
-        Ok(node)
-    }
-}
-
-fn check_register(request: &Register) -> Result<(), Refusal> {
-    let texts = [&request.name, &request.address, &request.http_address, &request.host];
-    if let Some(text) = texts.iter().find(|text| text.len() > TEXT_BYTES_MAX) {
-        let (value, limit) = (text.len() as u64, TEXT_BYTES_MAX as u64);
-        return Err(Refusal::TooLarge { what: "a node's name or address".into(), value, limit });
-    }
-    let is_twice = |tier: &sanderling_protocol::node::TierCapacity| {
-        request.tiers.iter().filter(|other| other.tier == tier.tier).count() > 1
-    };
-    if request.address.is_empty() || request.tiers.is_empty() || request.tiers.iter().any(is_twice)
-    {
-        let why = "a datanode has an address and at least one tier, each once".to_owned();
-        return Err(Refusal::BadRequest { why });
-    }
-    Ok(())
 }

@@ -168,7 +168,7 @@ impl Catalog {
             let store = durable.store.clone();
             let (stored, report) = durable.done(self.now, *number);
             // What was passed over because it was deleted with bytes missing claims no store.
-            let mut is_claimed = !self.claims_by_objects();
+            let mut is_claimed = !self.reaping.rules.claims_by_objects();
             for object in stored {
                 self.renamed.forget(object);
                 let is_there = self.objects.contains_key(&object) && !self.is_deleted(object);
@@ -517,7 +517,7 @@ impl Catalog {
         orders: &mut Orders,
     ) -> Result<(), Refusal> {
         let checked = self.check_not_waiting(id);
-        if checked.is_err() && self.deletes_lost_first() {
+        if checked.is_err() && self.reaping.rules.deletes_lost_first() {
             for lost in self.first_lost_below(id) {
                 self.delete_tree(lost, orders);
             }

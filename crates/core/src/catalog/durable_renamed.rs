@@ -15,7 +15,7 @@ impl Catalog {
     /// the depth of each object.
     pub(super) fn stored_names(&self, id: ObjectId, replaces: bool) -> Vec<(ObjectId, StoredName)> {
         let is_named = |(_, key): (ObjectId, String)| !key.is_empty();
-        if !self.keeps_stored_names() || !self.durable_at(id).is_some_and(is_named) {
+        if !self.reaping.rules.keeps_stored_names() || !self.durable_at(id).is_some_and(is_named) {
             return Vec::new();
         }
         let stored = self.subtree(id).into_iter().filter(|id| self.is_in_store(*id));
@@ -43,7 +43,7 @@ impl Catalog {
             return false;
         }
         match self.durable_at(id) {
-            Some((_, key)) if self.keeps_new_names() => self.renamed.pass_to(id, key),
+            Some((_, key)) if self.reaping.rules.keeps_new_names() => self.renamed.pass_to(id, key),
             _ => {
                 self.renamed.forget(id);
                 true

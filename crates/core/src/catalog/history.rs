@@ -9,10 +9,11 @@
 
 use std::collections::BTreeSet;
 
-use sanderling_protocol::{BlockId, LogPosition, NodeId, Term};
+use sanderling_protocol::{BlockId, Instant, LogPosition, Millis, NodeId, Term};
 use serde::{Deserialize, Serialize};
 
 use super::ids::Numbers;
+use super::service_time::ServiceTime;
 
 /// Most orphaned blocks that are remembered. Beyond it a page that is reported twice, because its
 /// reply was lost, is counted twice. Each snapshot has them, at 8 bytes each: half a megabyte.
@@ -22,6 +23,21 @@ const ORPHANS_KEPT_MAX: usize = 1 << 16;
 /// Most starts that are remembered, the newest. For a datanode that has only received an older one,
 /// the log counts as not continued. A start each day for almost three years. Chosen, not measured.
 const STARTS_KEPT_MAX: usize = 1000;
+
+/// Time after a start in which nodes report what they hold: several attempts to join. Datanodes try
+/// every 250 ms, and a thousand of them are back after about a second (docs/SCALE.md). As long as a
+/// client's call by default.
+pub(crate) const SETTLE: Millis = Millis(10_000);
+
+/// Time after a start in which the datanodes register that the log does not know: several rounds of
+/// theirs, and less than what a silent node has.
+pub(crate) const REGISTERED: Millis = Millis(3_000);
+
+/// Time after a start in which no datanode drops what only a lost end of the log can have made:
+/// nodes show meanwhile what it had moved to them, and an operator that has started on the wrong
+/// directory can end the namenode and start on one that has more. Thrice [`SETTLE`]. Blocks that
+/// were really deleted take room until then. Chosen, not measured.
+pub(crate) const UNKNOWN_KEPT: Millis = Millis(30_000);
 
 /// The starts of namenodes that wrote the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,8 +84,22 @@ impl History {
     }
 
     /// Returns whether a namenode has started again.
-    pub(super) const fn is_restart(&self) -> bool {
+    const fn is_restart(&self) -> bool {
         self.starts.len() > 1
+    }
+
+    /// Returns for how long nodes may still have to report what a lost end of the log has made of
+    /// blocks; `None` when that is over. A home that lacks a block is not believed before.
+    pub(super) fn settles_in(&self, service: &ServiceTime, now: Instant) -> Option<Millis> {
+        let (now, end) = (service.at(now), service.resumed_at() + SETTLE);
+        (self.is_restart() && now < end).then(|| now.until(end))
+    }
+
+    /// Returns whether the namenode has started so recently that what the log does not know stays
+    /// where it is: an operator may end it and start on a directory that has more. A change of
+    /// leader counts as a start, because the log of a group of one may lack its end, too.
+    pub(super) fn keeps_unknown(&self, service: &ServiceTime, now: Instant) -> bool {
+        self.is_restart() && service.at(now) < service.resumed_at() + UNKNOWN_KEPT
     }
 
     /// Returns the place in the log after `index` commands; `None` before the first start that

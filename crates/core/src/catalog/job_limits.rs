@@ -111,4 +111,17 @@ impl Accounts {
         }
         accounts
     }
+
+    /// Adds where the accounts are not what follows from the jobs and the objects: see
+    /// [`Self::derived`].
+    pub(super) fn check(
+        &self,
+        jobs: impl Iterator<Item = JobId>,
+        owned: impl Iterator<Item = (JobId, u64)>,
+        problems: &mut Vec<String>,
+    ) {
+        if *self != self.derived(jobs, owned) {
+            problems.push("the accounts of jobs are not what their objects hold".to_owned());
+        }
+    }
 }

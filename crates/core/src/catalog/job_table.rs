@@ -7,6 +7,8 @@ use sanderling_protocol::message::JobHints;
 use sanderling_protocol::{Instant, JobId, Millis, ObjectId, Refusal};
 use serde::{Deserialize, Serialize};
 
+use super::object::{Object, Objects};
+
 /// One job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Job {
@@ -91,6 +93,20 @@ impl Jobs {
         let Some(quota) = job.quota_bytes else { return u64::MAX };
         let used = job.used_bytes.saturating_sub(unused());
         quota.saturating_sub(used) / u64::from(BLOCK_BYTES_MAX)
+    }
+
+    /// Adds that an object and its container belong to different jobs, unless it is a job's root.
+    pub(super) fn check_owner(
+        &self,
+        objects: &Objects,
+        (id, object): (ObjectId, &Object),
+        problems: &mut Vec<String>,
+    ) {
+        let of_parent = objects.get(&object.parent).and_then(|parent| parent.job);
+        let is_root = |job: JobId| self.is_root(job, id);
+        if object.is_bound && object.job != of_parent && !object.job.is_some_and(is_root) {
+            problems.push(format!("object {id} and its container belong to different jobs"));
+        }
     }
 
     /// Compares the accounts with what the jobs take.

@@ -12,9 +12,11 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block::{Block, BlockState, Copied};
-use super::history::JournalLoss;
+use super::fleet::Fleet;
+use super::history::{JournalLoss, UNKNOWN_KEPT};
 use super::ids::Numbers;
 use super::log::Action;
+use super::loss::push_loss;
 use super::object::ROOT;
 use super::orders::Orders;
 use super::timers::Timer;
@@ -26,21 +28,6 @@ const EVENT_SKIP: u64 = 1 << 20;
 
 /// The largest epoch of a block that a datanode is believed: half of those that there are.
 const EPOCH_MAX: Epoch = Epoch(1 << 31);
-
-/// Time after a start in which nodes report what they hold: several attempts to join. Datanodes try
-/// every 250 ms, and a thousand of them are back after about a second (docs/SCALE.md). As long as a
-/// client's call by default.
-pub(crate) const SETTLE: Millis = Millis(10_000);
-
-/// Time after a start in which the datanodes register that the log does not know: several rounds of
-/// theirs, and less than what a silent node has.
-pub(crate) const REGISTERED: Millis = Millis(3_000);
-
-/// Time after a start in which no datanode drops what only a lost end of the log can have made:
-/// nodes show meanwhile what it had moved to them, and an operator that has started on the wrong
-/// directory can end the namenode and start on one that has more. Thrice [`SETTLE`]. Blocks that
-/// were really deleted take room until then. Chosen, not measured.
-pub(crate) const UNKNOWN_KEPT: Millis = Millis(30_000);
 
 impl Catalog {
     /// Returns the numbers that the next object, block, lease, job and node get.
@@ -65,7 +52,7 @@ impl Catalog {
     /// last start skipped numbers, and anew when another start or a change of leader falls into it.
     /// The homes of what was shown before have to be believed once more.
     pub(super) fn begin_to_show(&mut self) {
-        let is_open = self.keeps_shown_for(self.now).is_some();
+        let is_open = self.keeps_shown_for().is_some();
         if !is_open {
             self.shown_moves.clear();
         }
@@ -77,7 +64,7 @@ impl Catalog {
     /// Returns whether a node that leaves may have nothing left to move, and wait for what it may
     /// still be the home of.
     pub(super) fn may_wait_empty(&self) -> bool {
-        self.learns_moves_of_leaving() && self.shown_moves.has_begun()
+        self.reaping.rules.learns_moves_of_leaving() && self.shown_moves.has_begun()
     }
 
     /// Returns the place in the log after the last command; `None` before the first start that
@@ -175,10 +162,9 @@ impl Catalog {
     }
 
     /// Returns whether the namenode has started so recently that what the log does not know stays
-    /// where it is: an operator may end it and start on a directory that has more. A change of
-    /// leader counts as a start, because the log of a group of one may lack its end, too.
+    /// where it is.
     pub(crate) fn keeps_unknown(&self, now: Instant) -> bool {
-        self.history.is_restart() && self.service.at(now) < self.service.resumed_at() + UNKNOWN_KEPT
+        self.history.keeps_unknown(&self.service, now)
     }
 
     /// Returns whether a node keeps a block although only a lost end of the log can have made it.
@@ -215,8 +201,8 @@ impl Catalog {
         }
         if held.tier == Tier::Object {
             let is_serving = held.length > 0 && held.length >= block.length;
-            let is_elsewhere = block.home != Some(node) && self.takes_blocks(node);
-            return self.learns_moves()
+            let is_elsewhere = block.home != Some(node) && self.nodes.is_active(node);
+            return self.reaping.rules.learns_moves()
                 && is_serving
                 && is_elsewhere
                 && held.epoch > block.epoch_last;
@@ -236,26 +222,21 @@ impl Catalog {
     /// Returns whether what a node holds counts although the log does not know it. A node that
     /// leaves may have the only bytes, and moves them before it goes.
     fn may_have_saved(&self, node: NodeId) -> bool {
-        let is_there = |policy| policy != Policy::Gone && self.learns_moves_of_leaving();
+        let learns = self.reaping.rules.learns_moves_of_leaving();
         let policy = self.nodes.get(node).map(|node| node.policy);
-        policy.is_some_and(|policy| policy == Policy::Active || is_there(policy))
+        policy.is_some_and(|it| it == Policy::Active || (learns && it != Policy::Gone))
     }
 
-    /// Returns for how long nodes that leave keep what a lost end of the log had moved to them: the
-    /// homes may lack the bytes. `None` when that is over.
-    pub(super) fn keeps_shown_for(&self, now: Instant) -> Option<Millis> {
-        let left = self.shown_moves.left(self.service.at(now));
-        left.filter(|_| self.learns_moves_of_leaving())
-    }
-
-    pub(super) fn takes_blocks(&self, node: NodeId) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active)
+    /// Returns for how long copies stay that nodes have shown: see
+    /// [`ShownMoves::kept_for`](super::shown_moves::ShownMoves::kept_for).
+    pub(super) fn keeps_shown_for(&self) -> Option<Millis> {
+        self.shown_moves.kept_for(self.service.at(self.now), self.reaping.rules)
     }
 
     /// Returns the commit of a move whose target has everything, if a start has found it reserved:
     /// a lost end of the log may have committed it, and the old home may be gone.
     fn stored_move(&self, node: NodeId, held: &HeldBlock) -> Option<MoveCommit> {
-        let is_new = self.learns_moves() && self.keeps_unknown(self.now);
+        let is_new = self.reaping.rules.learns_moves() && self.keeps_unknown(self.now);
         let is_ended = |block: &&Block| block.state == BlockState::Ended;
         let block = self.blocks.get(&held.block).filter(|block| is_new && is_ended(block))?;
         let planned = block.moving?;
@@ -269,59 +250,6 @@ impl Catalog {
         })
     }
 
-    /// Takes over what the lost end of the log did to a block: its epoch is never given out again,
-    /// the home goes on under it, and bytes elsewhere are a copy, which saves the block if the home
-    /// has none any more, or leaves. Returns the home of a block that got a copy.
-    fn take_ahead(
-        &mut self,
-        node: NodeId,
-        held: &HeldBlock,
-        orders: &mut Orders,
-    ) -> Option<NodeId> {
-        self.blocks.pass_epoch(held.block, held.epoch);
-        let block = *self.blocks.get(&held.block)?;
-        let is_whole = held.length >= block.length && !block.is_lost();
-        if !is_whole || self.nodes.get(node).is_none_or(|node| node.policy == Policy::Gone) {
-            // A node holds a block at one epoch: what the log has there is gone all the same.
-            if block.copy.is_some_and(|copy| copy.node == node && held.epoch > copy.epoch) {
-                self.drop_copy(held.block, orders);
-            }
-            return None;
-        }
-        if block.home == Some(node) {
-            let shown = (held.epoch, held.tier);
-            self.blocks.continue_at(held.block, shown, &mut self.nodes);
-            // What was made or reserved before would carry the epoch back if it became the home.
-            self.drop_copy(held.block, orders);
-            self.void_move(held.block, orders);
-            return None;
-        }
-        if !block.is_ended() {
-            return None;
-        }
-        // A copy at an earlier epoch is one that the lost end had left behind, or dropped: a copy
-        // never outlives a move of its home, and a node holds a block at one epoch. The same holds
-        // of bytes that are on their way for a reservation.
-        self.drop_copy(held.block, orders);
-        self.void_move(held.block, orders);
-        let copy = Copied { node, tier: held.tier, epoch: held.epoch };
-        self.blocks.add_copy(held.block, copy, &mut self.nodes);
-        if self.learns_moves_of_leaving() {
-            self.shown_moves.insert(held.block);
-            if let Some(left) = self.keeps_shown_for(self.now) {
-                self.timers.schedule(self.now + left, Timer::Promote(node));
-            }
-        }
-        block.home
-    }
-
-    /// Returns for how long nodes may still have to report what a lost end of the log has made of
-    /// blocks; `None` when that is over. A home that lacks a block is not believed before.
-    pub(crate) fn settles_in(&self, now: Instant) -> Option<Millis> {
-        let (now, end) = (self.service.at(now), self.service.resumed_at() + SETTLE);
-        (self.history.is_restart() && now < end).then(|| now.until(end))
-    }
-
     /// Counts blocks of a lost end of the log as lost, and lets the node drop them.
     pub(super) fn orphans(
         &mut self,
@@ -333,14 +261,14 @@ impl Catalog {
         for held in held {
             // A page may name a block twice: the second time it is not ahead any more.
             if self.is_ahead(node, held) {
-                homes.extend(self.take_ahead(node, held, orders));
+                homes.extend(self.fleet().take_ahead(node, held, orders));
             }
         }
         let stored: Vec<MoveCommit> =
             held.iter().filter_map(|held| self.stored_move(node, held)).collect();
         // What is refused stays reserved: the manager repeats its commit.
-        self.commit_each(&stored, orders);
-        if self.learns_moves_of_leaving() {
+        self.fleet().commit_each(&stored, orders);
+        if self.reaping.rules.learns_moves_of_leaving() {
             // The lost end may have made it the home.
             let blocks = &self.blocks;
             let is_copy = |it: &&MoveCommit| {
@@ -350,7 +278,7 @@ impl Catalog {
             stored.iter().filter(is_copy).for_each(|it| self.shown_moves.insert(it.block));
         }
         // What was moved off a node that leaves is saved there already.
-        homes.into_iter().for_each(|home| self.promote_copies(home, orders));
+        homes.into_iter().for_each(|home| self.fleet().promote_copies(home, orders));
         let answer = self.unwanted(self.now, node, held)?;
         let orphans: Vec<HeldBlock> = self.new_orphans(held).copied().collect();
         let bytes = orphans.iter().map(|block| u64::from(block.length)).sum();
@@ -370,6 +298,7 @@ impl Catalog {
         self.report.bytes = self.report.bytes.saturating_add(bytes);
         self.emit(EventKind::BlocksOrphaned { node, blocks, bytes });
     }
+
     /// Returns the sum of what starts of the namenode have found lost of its log.
     #[must_use]
     pub const fn journal_loss(&self) -> JournalLoss {
@@ -407,9 +336,57 @@ impl Catalog {
     /// Puts a loss into the report that may concern any object: it is the root's. Bytes and blocks
     /// are not known, so none are counted.
     fn report_everything(&mut self, why: String) {
-        let Some(path) = self.path_of(ROOT) else { return };
-        let (at, node, object) = (self.now, NodeId(0), ROOT);
+        let (at, node, object, path) = (self.now, NodeId(0), ROOT, self.path_or_root(ROOT));
         let (job, blocks, ranges) = (None, Vec::new(), Vec::new());
-        self.push_loss(Loss { at, node, why, object, path, job, blocks, ranges });
+        let loss = Loss { at, node, why, object, path, job, blocks, ranges };
+        push_loss(&mut self.report, loss);
+    }
+}
+
+impl Fleet<'_> {
+    /// Takes over what the lost end of the log did to a block: its epoch is never given out again,
+    /// the home goes on under it, and bytes elsewhere are a copy, which saves the block if the home
+    /// has none any more, or leaves. Returns the home of a block that got a copy.
+    fn take_ahead(
+        &mut self,
+        node: NodeId,
+        held: &HeldBlock,
+        orders: &mut Orders,
+    ) -> Option<NodeId> {
+        self.blocks.pass_epoch(held.block, held.epoch);
+        let block = *self.blocks.get(&held.block)?;
+        let is_whole = held.length >= block.length && !block.is_lost();
+        if !is_whole || self.nodes.get(node).is_none_or(|node| node.policy == Policy::Gone) {
+            // A node holds a block at one epoch: what the log has there is gone all the same.
+            if block.copy.is_some_and(|copy| copy.node == node && held.epoch > copy.epoch) {
+                self.drop_copy(held.block, orders);
+            }
+            return None;
+        }
+        if block.home == Some(node) {
+            let shown = (held.epoch, held.tier);
+            self.blocks.continue_at(held.block, shown, self.nodes);
+            // What was made or reserved before would carry the epoch back if it became the home.
+            self.drop_copy(held.block, orders);
+            self.void_move(held.block, orders);
+            return None;
+        }
+        if !block.is_ended() {
+            return None;
+        }
+        // A copy at an earlier epoch is one that the lost end had left behind, or dropped: a copy
+        // never outlives a move of its home, and a node holds a block at one epoch. The same holds
+        // of bytes that are on their way for a reservation.
+        self.drop_copy(held.block, orders);
+        self.void_move(held.block, orders);
+        let copy = Copied { node, tier: held.tier, epoch: held.epoch };
+        self.blocks.add_copy(held.block, copy, self.nodes);
+        if self.rules.learns_moves_of_leaving() {
+            self.shown_moves.insert(held.block);
+            if let Some(left) = self.keeps_shown_for() {
+                self.timers.schedule(self.now + left, Timer::Promote(node));
+            }
+        }
+        block.home
     }
 }

@@ -4,15 +4,14 @@
 //! for all names before the next one, in loops so short that the processor is on several names at
 //! the same time.
 
-use std::collections::BTreeSet;
-
-use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, LOOKUPS_MAX};
+use sanderling_protocol::ObjectId;
+use sanderling_protocol::limits::BLOCKS_PER_LAYOUT_MAX;
 use sanderling_protocol::message::{BlockLocation, Found, Lookups, Paths};
-use sanderling_protocol::{NodeId, ObjectId, Path, Refusal};
 
-use super::Catalog;
+use super::block_map::BlockMap;
 use super::index::Hash;
-use super::object::{Data, ObjectBody, ROOT};
+use super::names::Names;
+use super::object::{Data, ObjectBody, Objects, ROOT};
 
 /// A path on its way down the tree.
 struct PathWalk<'a> {
@@ -43,50 +42,33 @@ fn shared_bytes(paths: &Paths) -> usize {
     shared.len()
 }
 
-impl Catalog {
-    /// Finds what is under many paths.
-    pub(crate) fn lookup_many(&self, paths: &Paths) -> Result<Lookups, Refusal> {
-        if paths.len() > LOOKUPS_MAX {
-            let (value, limit) = (paths.len() as u64, LOOKUPS_MAX as u64);
-            return Err(Refusal::TooLarge { what: "paths in one look-up".into(), value, limit });
-        }
-        let ids = self.resolve_many(paths);
-        let mut lookups = Lookups {
-            found: Vec::with_capacity(paths.len()),
-            inline: Vec::with_capacity(self.touch(&ids)),
-            ..Lookups::default()
-        };
-        for (path, id) in paths.iter().zip(ids) {
-            match id {
-                Some(id) if let Err(refusal) = self.check_restored(id) => {
-                    lookups.found.push(Found::nothing());
-                    lookups.refusals.push(refusal);
-                }
-                Some(id) => self.add_found(id, &mut lookups),
-                None => {
-                    lookups.found.push(Found::nothing());
-                    lookups.refusals.push(self.why_not(path));
-                }
-            }
-        }
-        let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
-        let mut last = None;
-        for home in lookups.blocks.iter().map(|block| block.home).filter(Option::is_some) {
-            if home != last {
-                nodes.extend(home);
-                last = home;
-            }
-        }
-        lookups.places = self.places(nodes.into_iter());
-        Ok(lookups)
-    }
+/// Begins behind the first `shared` bytes, which lead to `base`.
+fn begin(path: &str, shared: usize, base: Option<ObjectId>) -> PathWalk<'_> {
+    let (at, rest) = match shared {
+        0 => (path.strip_prefix('/').map(|_| ROOT), path.strip_prefix('/')),
+        _ => (base, Some(&path[shared..])),
+    };
+    // Only the root's path ends with a slash.
+    let is_whole = rest.is_none_or(str::is_empty);
+    let at = at.filter(|_| !is_whole || path.len() == 1);
+    let rest = rest.filter(|rest| !rest.is_empty());
+    PathWalk { at, name: "", rest, hash: Hash::default(), guess: None }
+}
 
+/// What a look-up of many names reads.
+pub(super) struct ManyNames<'a> {
+    pub(super) objects: &'a Objects,
+    pub(super) names: &'a Names,
+    pub(super) blocks: &'a BlockMap,
+}
+
+impl ManyNames<'_> {
     /// Walks all paths down together, one component of each at a time.
-    fn resolve_many(&self, paths: &Paths) -> Vec<Option<ObjectId>> {
+    pub(super) fn resolve(&self, paths: &Paths) -> Vec<Option<ObjectId>> {
         let shared = shared_bytes(paths);
         let base = paths.iter().next().and_then(|first| self.directory(&first[..shared]));
-        let begin = |path| self.begin(path, shared, base);
-        let mut walks: Vec<PathWalk<'_>> = paths.iter().map(begin).collect();
+        let mut walks: Vec<PathWalk<'_>> =
+            paths.iter().map(|path| begin(path, shared, base)).collect();
         while walks.iter().any(|walk| walk.rest.is_some()) {
             self.step(&mut walks);
         }
@@ -96,20 +78,7 @@ impl Catalog {
     /// Finds the directory of a path that ends with a slash: a batch walks there once.
     fn directory(&self, path: &str) -> Option<ObjectId> {
         let mut names = path.strip_prefix('/')?.split_terminator('/');
-        names.try_fold(ROOT, |at, name| self.names.find(&self.objects, at, name.as_bytes()))
-    }
-
-    /// Begins behind the first `shared` bytes, which lead to `base`.
-    fn begin<'a>(&self, path: &'a str, shared: usize, base: Option<ObjectId>) -> PathWalk<'a> {
-        let (at, rest) = match shared {
-            0 => (path.strip_prefix('/').map(|_| ROOT), path.strip_prefix('/')),
-            _ => (base, Some(&path[shared..])),
-        };
-        // Only the root's path ends with a slash.
-        let is_whole = rest.is_none_or(str::is_empty);
-        let at = at.filter(|_| !is_whole || path.len() == 1);
-        let rest = rest.filter(|rest| !rest.is_empty());
-        PathWalk { at, name: "", rest, hash: Hash::default(), guess: None }
+        names.try_fold(ROOT, |at, name| self.names.find(self.objects, at, name.as_bytes()))
     }
 
     fn step(&self, walks: &mut [PathWalk<'_>]) {
@@ -142,22 +111,15 @@ impl Catalog {
             };
             let found = walk.guess.filter(is_it);
             walk.at = match (found, walk.guess) {
-                (None, Some(_)) => self.names.find_hashed(&self.objects, at, name, walk.hash),
+                (None, Some(_)) => self.names.find_hashed(self.objects, at, name, walk.hash),
                 (found, _) => found,
             };
         }
     }
 
-    fn why_not(&self, path: &str) -> Refusal {
-        match path.parse::<Path>() {
-            Err(refusal) => refusal,
-            Ok(path) => self.resolve(&path).err().unwrap_or(Refusal::NotFound { path }),
-        }
-    }
-
     /// Looks at the first of each object's bytes, or at its first block: the waits for them overlap
     /// here, and later they are at hand. Returns how many bytes live in the catalog.
-    fn touch(&self, ids: &[Option<ObjectId>]) -> usize {
+    pub(super) fn touch(&self, ids: &[Option<ObjectId>]) -> usize {
         let (mut sum, mut bytes) = (0_u64, 0);
         for data in ids.iter().flatten().filter_map(|id| self.objects[id].data()) {
             if let Some(inline) = &data.inline {
@@ -172,7 +134,7 @@ impl Catalog {
         bytes
     }
 
-    fn add_found(&self, id: ObjectId, lookups: &mut Lookups) {
+    pub(super) fn add_found(&self, id: ObjectId, lookups: &mut Lookups) {
         let object = &self.objects[&id];
         let mut found =
             Found { object: id, kind: object.kind(), is_sealed: true, ..Found::nothing() };

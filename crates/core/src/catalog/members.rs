@@ -318,6 +318,32 @@ impl Nodes {
         self.by_id.get_mut(&id)
     }
 
+    /// Returns a node that is not gone, to be changed.
+    pub(super) fn live_mut(&mut self, id: NodeId) -> Result<&mut NodeRecord, Refusal> {
+        let node = self.get_mut(id).ok_or_else(|| Refusal::UnknownNode { node: id.to_string() })?;
+        if node.policy == Policy::Gone {
+            let why = format!("it is gone: {}", node.reason);
+            return Err(Refusal::WrongState { node: id, why });
+        }
+        Ok(node)
+    }
+
+    /// Returns whether a node neither leaves nor is gone.
+    pub(super) fn is_active(&self, id: NodeId) -> bool {
+        self.get(id).is_some_and(|node| node.policy == Policy::Active)
+    }
+
+    /// Returns the bytes whose only copy is on a node.
+    pub(super) fn exposure(&self, id: NodeId) -> u64 {
+        self.get(id).map_or(0, NodeRecord::exposure)
+    }
+
+    /// Returns a node that is not gone; refuses a request from any process but its own.
+    pub(super) fn of_process(&self, id: NodeId, nonce: Nonce) -> Result<&NodeRecord, Refusal> {
+        let node = self.get(id).filter(|node| node.nonce == nonce && node.policy != Policy::Gone);
+        node.ok_or(Refusal::NodeGone { node: id })
+    }
+
     /// Returns the node that answers to an id, else the newest one with that name, else with that
     /// address; those that are not gone before those that are.
     pub(crate) fn select(&self, selector: &NodeSelector) -> Result<NodeId, Refusal> {

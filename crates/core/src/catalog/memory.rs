@@ -53,6 +53,18 @@ impl Memory {
             + jobs as u64 * JOB_BYTES
             + self.text_bytes
     }
+
+    /// Adds where the account is not what follows from the objects and their attributes.
+    pub(super) fn check<'a>(
+        &self,
+        objects: &Objects,
+        attributes: impl Iterator<Item = &'a Attributes>,
+        problems: &mut Vec<String>,
+    ) {
+        if *self != Self::of(objects, attributes) {
+            problems.push("the account of memory is not what the objects hold".to_owned());
+        }
+    }
 }
 
 /// Returns about how many bytes an object takes that is adopted from a store.

@@ -2,54 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_protocol::limits::{BACKGROUND_MOVE_MILLIS_MAX, BLOCKS_PER_PAGE_MAX};
-use sanderling_protocol::message::{
-    IN_STORE, MoveCandidate, MoveCommit, MoveProposal, MovePurpose,
-};
+use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
+use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply, Tier,
-};
+use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, Refusal, Reply, Tier};
 
-use super::Catalog;
 use super::block::Block;
 use super::events::Gathered;
+use super::fleet::Fleet;
 use super::orders::Orders;
+use super::room::uses_reserve;
 use super::timers::Timer;
 
-impl Catalog {
-    /// Gives or renews the leadership lease.
-    pub(super) fn manage(
-        &mut self,
-        holder: Nonce,
-        name: String,
-        lease: Millis,
-    ) -> Result<Reply, Refusal> {
-        let served = self.served();
-        if self.leader.acquire(served, holder, &name, served + lease)? {
-            self.emit(EventKind::ManagerChanged { name });
-        }
-        Ok(Reply::ManagerGrant { lease })
-    }
-
-    /// Returns whether a manager has the leadership lease.
-    #[must_use]
-    pub fn has_manager(&self, now: Instant) -> bool {
-        self.leader.is_held(self.service.at(now))
-    }
-
-    pub(crate) fn check_manager(&self, holder: Nonce, now: Instant) -> Result<(), Refusal> {
-        self.leader.check(self.service.at(now), holder)
-    }
-
-    pub(super) fn reserve_all(
-        &mut self,
-        holder: Nonce,
-        moves: &[MoveProposal],
-        orders: &mut Orders,
-    ) -> Result<Reply, Refusal> {
-        self.check_manager(holder, self.now)?;
-        Ok(Reply::Epochs(moves.iter().map(|proposal| self.reserve(proposal, orders)).collect()))
+impl Fleet<'_> {
+    pub(super) fn reserve_all(&mut self, moves: &[MoveProposal], orders: &mut Orders) -> Reply {
+        Reply::Epochs(moves.iter().map(|proposal| self.reserve(proposal, orders)).collect())
     }
 
     /// Reserves one future home. The same proposal again gets the same answer; another target takes
@@ -78,7 +45,7 @@ impl Catalog {
             return Err(Refusal::NodeFull { tier: tier.to_string(), bytes });
         }
         self.void_move(id, orders);
-        let to_epoch = self.blocks.reserve(id, (to, tier), purpose, &mut self.nodes);
+        let to_epoch = self.blocks.reserve(id, (to, tier), purpose, self.nodes);
         let to_epoch = to_epoch.expect("just found");
         self.schedule_end(id, to_epoch, purpose);
         Ok(to_epoch)
@@ -116,8 +83,8 @@ impl Catalog {
     fn takes_reserve(&self, block: &Block, tier: Tier) -> bool {
         let comes_out = block.tier == Tier::Object && tier != Tier::Object;
         comes_out
-            && self.keeps_room_from_moves()
-            && self.uses_reserve(u64::from(block.reserve_bytes()))
+            && self.rules.keeps_room_from_moves()
+            && uses_reserve(self.nodes, u64::from(block.reserve_bytes()))
     }
 
     /// Schedules the end of a reservation for a background move, which no drain renews.
@@ -144,16 +111,6 @@ impl Catalog {
             return Err(void(id, from_epoch, "it is at another epoch"));
         }
         Ok(*block)
-    }
-
-    pub(super) fn commit_all(
-        &mut self,
-        holder: Nonce,
-        moves: &[MoveCommit],
-        orders: &mut Orders,
-    ) -> Result<Reply, Refusal> {
-        self.check_manager(holder, self.now)?;
-        Ok(Reply::Epochs(self.commit_each(moves, orders)))
     }
 
     /// Publishes new homes, and counts those that are new.
@@ -235,12 +192,12 @@ impl Catalog {
         let from = block.home.expect("a movable block has a home");
         let stays = self.nodes.get(from).is_some_and(|node| node.policy == Policy::Active);
         if planned.purpose == MovePurpose::Precopy && stays {
-            self.blocks.commit_copy(id, &mut self.nodes);
+            self.blocks.commit_copy(id, self.nodes);
             return Ok(to_epoch);
         }
         // The copy is older than the new home will be.
         self.drop_copy(id, orders);
-        self.blocks.commit_home(id, length, &mut self.nodes, &mut self.jobs);
+        self.blocks.commit_home(id, length, self.nodes, self.jobs);
         if self.nodes.get(from).is_some_and(|node| !node.policy.is_draining()) {
             orders.drop_block(from, id, from_epoch);
             self.nodes.forget_left(from, id);
@@ -248,65 +205,9 @@ impl Catalog {
         Ok(planned.to_epoch)
     }
 
-    pub(super) fn abandon(
-        &mut self,
-        holder: Nonce,
-        blocks: &[BlockId],
-        orders: &mut Orders,
-    ) -> Result<Reply, Refusal> {
-        self.check_manager(holder, self.now)?;
+    pub(super) fn abandon(&mut self, blocks: &[BlockId], orders: &mut Orders) {
         for block in blocks {
             self.void_move(*block, orders);
-        }
-        Ok(Reply::Done)
-    }
-
-    /// Returns one page of the blocks that must leave a node.
-    pub(crate) fn candidates(
-        &self,
-        node: NodeId,
-        after: BlockId,
-        limit: u32,
-        now: Instant,
-    ) -> Result<Reply, Refusal> {
-        let unknown = || Refusal::UnknownNode { node: node.to_string() };
-        let living = self.nodes.get(node).filter(|node| node.policy != Policy::Gone);
-        let node = living.ok_or_else(unknown)?;
-        let limit = (limit as usize).clamp(1, BLOCKS_PER_PAGE_MAX);
-        let mut page =
-            node.held().homes.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
-        let candidates: Vec<MoveCandidate> =
-            page.by_ref().take(limit).map(|block| self.candidate(*block, now)).collect();
-        Ok(Reply::Candidates { candidates, is_more: page.next().is_some() })
-    }
-
-    fn candidate(&self, id: BlockId, now: Instant) -> MoveCandidate {
-        let block = &self.blocks[&id];
-        let object = &self.objects[&block.object];
-        let hints = self.jobs.hints(block.job);
-        let bytes = object.data().map_or(0, |data| data.bytes);
-        let own_cost =
-            self.attributes.get(block.object).and_then(|it| it.recompute_millis_per_mib(bytes));
-        MoveCandidate {
-            block: id,
-            epoch: block.epoch,
-            length: block.length,
-            reserve_bytes: block.reserve_bytes(),
-            tier: block.tier,
-            object: block.object,
-            job: block.job,
-            expires_in: object.expires_at.map(|at| self.service.at(now).until(at)),
-            recompute_millis_per_mib: own_cost
-                .or_else(|| hints?.recompute_millis_per_mib)
-                .unwrap_or(0),
-            expected_reads: hints.and_then(|hints| hints.expected_reads).unwrap_or(1),
-            idle: now.since(object.modified_at),
-            is_open: !block.is_ended(),
-            reserved_to: block.moving.map(|planned| (planned.to, planned.tier)),
-            copy: match block.copy {
-                None if block.is_stored() => Some(IN_STORE),
-                copy => copy.map(|copy| (copy.node, copy.tier)),
-            },
         }
     }
 }

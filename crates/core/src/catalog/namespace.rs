@@ -7,7 +7,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
 use super::Catalog;
-use super::block_allocation::reserved_bytes;
+use super::block_allocation::{check_placed, reserved_bytes};
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::memory::{of_attributes, texts};
@@ -71,7 +71,7 @@ impl Catalog {
         let before = replaced.map_or(0, |existing| self.attributes.bytes_of(existing));
         let after = attribute_bytes(&request.attributes);
         self.check_limits(job, u64::from(replaced.is_none()), before, after)?;
-        self.check_placed(placed)?;
+        check_placed(&self.nodes, placed)?;
         if request.inline.as_ref().is_some_and(|inline| inline.len() > INLINE_BYTES_MAX) {
             let value = asked;
             let limit = INLINE_BYTES_MAX as u64;

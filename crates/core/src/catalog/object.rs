@@ -1,7 +1,7 @@
 //! Objects of the namespace.
 
 use sanderling_protocol::message::{Condition, ObjectKind};
-use sanderling_protocol::{Instant, JobId, LeaseId, Nonce, ObjectId, StorageClass};
+use sanderling_protocol::{Instant, JobId, LeaseId, Nonce, ObjectId, Path, StorageClass};
 use serde::{Deserialize, Serialize};
 
 use super::block_list::BlockList;
@@ -10,6 +10,9 @@ use super::name::Name;
 
 /// The root directory.
 pub const ROOT: ObjectId = ObjectId(1);
+
+/// The container of a deleted root: no object has this id.
+pub(super) const NOWHERE: ObjectId = ObjectId(0);
 
 /// All objects.
 pub(crate) type Objects = IdMap<ObjectId, Object>;
@@ -163,6 +166,19 @@ impl Object {
             ObjectBody::Data(_) => None,
         }
     }
+}
+
+/// Returns the path under which an object is, or will be, named; `None` if it is gone or a
+/// directory above it is.
+pub(super) fn path_of(objects: &Objects, id: ObjectId) -> Option<Path> {
+    let mut names = Vec::new();
+    let mut at = id;
+    while at != ROOT {
+        let object = objects.get(&at)?;
+        names.push(object.name.as_str());
+        at = object.parent;
+    }
+    Some(Path::of_components(names.into_iter().rev()))
 }
 
 #[cfg(test)]

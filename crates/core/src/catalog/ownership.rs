@@ -1,26 +1,76 @@
-//! Whose objects, jobs and blocks are: for sessions that may touch a part of the namespace.
+//! Whose blocks are: for sessions that may touch a part of the namespace.
 
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::BlockCount;
-use sanderling_protocol::{BlockId, JobId, ObjectId, Path, Refusal, Reply};
+use sanderling_protocol::{BlockId, NodeId, ObjectId, Refusal, Reply};
 
-use super::Catalog;
-use super::object::{Object, ROOT};
-use super::ownership_walk::{CountedAt, OwnershipWalk, within_reply};
-use crate::access::PathLookup;
+use super::block_map::BlockMap;
+use super::object::{Object, Objects, ROOT};
 
-impl PathLookup for Catalog {
-    fn path_of_object(&self, object: ObjectId) -> Option<Path> {
-        self.path_of(object)
+/// For which node blocks are counted, and as what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountedAt {
+    pub(crate) node: NodeId,
+    /// Whether the ends of blocks may still be taken back.
+    pub(crate) may_take_ends_back: bool,
+}
+
+impl CountedAt {
+    /// At no node: none has the number 0.
+    pub(crate) const NOWHERE: Self = Self { node: NodeId(0), may_take_ends_back: false };
+}
+
+/// The answers for the first of some blocks, made in steps between which the catalog may change:
+/// each is as it was in its step.
+#[derive(Debug, Default)]
+pub(crate) struct OwnershipWalk {
+    answers: Vec<BlockCount>,
+}
+
+impl OwnershipWalk {
+    /// Begins to look at a page of blocks.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLarge`]: request fewer at once.
+    pub(crate) fn new(blocks: &[BlockId]) -> Result<Self, Refusal> {
+        if blocks.len() > BLOCKS_PER_PAGE_MAX {
+            let (value, limit) = (blocks.len() as u64, BLOCKS_PER_PAGE_MAX as u64);
+            return Err(Refusal::TooLarge { what: "number of blocks".to_owned(), value, limit });
+        }
+        Ok(Self { answers: Vec::with_capacity(blocks.len()) })
     }
 
-    fn path_of_job(&self, job: JobId) -> Option<Path> {
-        self.path_of(self.jobs.get(job)?.root)
+    /// Goes on with the answers by about so many entries, one block at least; takes from `entries`
+    /// what it visited: each block, and each container above it. Returns the answers when all
+    /// blocks have theirs.
+    pub(super) fn step(
+        &mut self,
+        at: CountedAt,
+        top: &SubtreeTop<'_>,
+        page: &[BlockId],
+        (objects, blocks): (&Objects, &BlockMap),
+        entries: &mut usize,
+    ) -> Option<Vec<BlockCount>> {
+        let mut last = None;
+        for block in &page[self.answers.len()..] {
+            *entries = entries.saturating_sub(1);
+            let count = match blocks.get(block) {
+                Some(block) if top.has_object(objects, block.object, &mut last, entries) => {
+                    block.count_at(at.node, at.may_take_ends_back)
+                }
+                _ => BlockCount::Foreign,
+            };
+            self.answers.push(count);
+            if *entries == 0 && self.answers.len() < page.len() {
+                return None;
+            }
+        }
+        Some(std::mem::take(&mut self.answers))
     }
 }
 
 /// Where a subtree begins.
-enum SubtreeTop<'a> {
+pub(super) enum SubtreeTop<'a> {
     Root,
     /// The container that has it, and its name there. An object with that name may be another one
     /// than the name leads to: a writer replaces it.
@@ -36,122 +86,47 @@ impl SubtreeTop<'_> {
             Self::Root | Self::Nowhere => false,
         }
     }
-}
 
-impl Catalog {
-    /// Returns for each block whether its object is in a subtree; a block that is gone is not.
-    pub(crate) fn within(&self, subtree: &Path, blocks: &[BlockId]) -> Result<Reply, Refusal> {
-        Ok(within_reply(&self.counted(CountedAt::NOWHERE, subtree, blocks)?))
-    }
-
-    /// Returns for each block what is counted for it at a node, if its object is in a subtree.
-    pub(crate) fn counted(
+    /// Returns whether an object is in the subtree. `last` is the container of the object before
+    /// and whether that is: many objects in a row share one.
+    fn has_object(
         &self,
-        at: CountedAt,
-        subtree: &Path,
-        blocks: &[BlockId],
-    ) -> Result<Vec<BlockCount>, Refusal> {
-        let (mut walk, mut all) = (Self::ownership_walk(blocks)?, usize::MAX);
-        let done = self.ownership_step(at, subtree, blocks, &mut walk, &mut all);
-        Ok(done.expect("no page has so many entries"))
-    }
-
-    /// Begins to look at a page of blocks.
-    ///
-    /// # Errors
-    /// [`Refusal::TooLarge`]: request fewer at once.
-    pub(crate) fn ownership_walk(blocks: &[BlockId]) -> Result<OwnershipWalk, Refusal> {
-        if blocks.len() > BLOCKS_PER_PAGE_MAX {
-            let (value, limit) = (blocks.len() as u64, BLOCKS_PER_PAGE_MAX as u64);
-            return Err(Refusal::TooLarge { what: "number of blocks".to_owned(), value, limit });
-        }
-        Ok(OwnershipWalk { answers: Vec::with_capacity(blocks.len()) })
-    }
-
-    /// Goes on with the answers by about so many entries, one block at least; takes from `entries`
-    /// what it visited: each block, and each container above it. Returns the answers when all
-    /// blocks have theirs.
-    pub(crate) fn ownership_step(
-        &self,
-        at: CountedAt,
-        subtree: &Path,
-        blocks: &[BlockId],
-        walk: &mut OwnershipWalk,
-        entries: &mut usize,
-    ) -> Option<Vec<BlockCount>> {
-        let (parent, name) = (subtree.parent(), subtree.name());
-        let top = self.subtree_top(parent.as_ref(), name, entries);
-        let mut last = None;
-        for block in &blocks[walk.answers.len()..] {
-            *entries = entries.saturating_sub(1);
-            let count = match self.blocks.get(block) {
-                Some(block) if self.is_object_within(block.object, &top, &mut last, entries) => {
-                    block.count_at(at.node, at.may_take_ends_back)
-                }
-                _ => BlockCount::Foreign,
-            };
-            walk.answers.push(count);
-            if *entries == 0 && walk.answers.len() < blocks.len() {
-                return None;
-            }
-        }
-        Some(std::mem::take(&mut walk.answers))
-    }
-
-    fn subtree_top<'a>(
-        &self,
-        parent: Option<&Path>,
-        name: Option<&'a str>,
-        entries: &mut usize,
-    ) -> SubtreeTop<'a> {
-        let (Some(parent), Some(name)) = (parent, name) else { return SubtreeTop::Root };
-        *entries = entries.saturating_sub(parent.components().count());
-        match self.resolve(parent) {
-            Ok(parent) => SubtreeTop::Named(parent, name),
-            Err(_) => SubtreeTop::Nowhere,
-        }
-    }
-
-    /// Returns whether an object is in a subtree. `last` is the container of the object before and
-    /// whether that is: many objects in a row share one.
-    fn is_object_within(
-        &self,
+        objects: &Objects,
         object: ObjectId,
-        top: &SubtreeTop<'_>,
         last: &mut Option<(ObjectId, bool)>,
         entries: &mut usize,
     ) -> bool {
-        let Some(object) = self.objects.get(&object) else { return false };
-        if top.is(object) {
+        let Some(object) = objects.get(&object) else { return false };
+        if self.is(object) {
             return true;
         }
         match *last {
             Some((container, is_within)) if container == object.parent => is_within,
             _ => {
-                let is_within = self.is_container_within(object.parent, top, entries);
+                let is_within = self.has_container(objects, object.parent, entries);
                 *last = Some((object.parent, is_within));
                 is_within
             }
         }
     }
 
-    /// Returns whether a container is in a subtree; one that is gone, or is below one that is gone,
-    /// is not.
-    fn is_container_within(
-        &self,
-        container: ObjectId,
-        top: &SubtreeTop<'_>,
-        entries: &mut usize,
-    ) -> bool {
+    /// Returns whether a container is in the subtree; one that is gone, or is below one that is
+    /// gone, is not.
+    fn has_container(&self, objects: &Objects, container: ObjectId, entries: &mut usize) -> bool {
         let mut at = container;
         while at != ROOT {
             *entries = entries.saturating_sub(1);
-            let Some(object) = self.objects.get(&at) else { return false };
-            if top.is(object) {
+            let Some(object) = objects.get(&at) else { return false };
+            if self.is(object) {
                 return true;
             }
             at = object.parent;
         }
-        matches!(top, SubtreeTop::Root)
+        matches!(self, Self::Root)
     }
+}
+
+/// Returns the reply to a request for the owners of blocks alone.
+pub(crate) fn within_reply(counts: &[BlockCount]) -> Reply {
+    Reply::Within(counts.iter().map(|count| count.is_own()).collect())
 }

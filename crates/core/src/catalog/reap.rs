@@ -12,12 +12,10 @@ use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Refusal};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
-use super::object::ROOT;
+use super::object::{NOWHERE, ROOT};
 use super::orders::Orders;
 use super::reap_queue::{EndedJob, ReapOwner};
-
-/// The container of a deleted root: no object has this id.
-pub(super) const NOWHERE: ObjectId = ObjectId(0);
+use super::rules::Rules;
 
 /// Time in which at most one slice is freed. A slice of 512 entries takes half of it, so changes
 /// have the other half (`CatalogLimits::freed_per_slice_max`).
@@ -39,9 +37,7 @@ const TURNS: u32 = 16;
 /// By which rules the log's commands are applied, and what is deleted and not freed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reaping {
-    /// 0 in a log that has no [`Action::Rules`](super::Action::Rules): deletions free everything
-    /// at once.
-    rules: u32,
+    pub(super) rules: Rules,
     /// Entries that are freed in [`PACE`].
     slice: u32,
     /// Of these, what may still be freed before `slice_ends`.
@@ -70,36 +66,20 @@ pub(super) struct Freed {
 }
 
 impl Catalog {
-    /// The rules of this program: with each number, commands do something else than before.
-    ///
-    /// 1: deletions are freed slice by slice. 2: a directory in which an object is written is not
-    /// empty, also if the object gets its name by its seal. 3: owners take turns in what is freed
-    /// ([`ReapQueue`](super::reap_queue::ReapQueue)). 4: bytes behind a block that a request leaves
-    /// out are refused, and a node that has taken more than it holds gives up as many copies more.
-    /// 5: after a start, block reports also commit moves that were stored, and show what a lost end
-    /// had moved into the object tier. 6: a node whose address another process takes after a start
-    /// stays until it is declared dead. 7: what an operator and what a node's own sources want of
-    /// it is kept apart, so that a withdrawn notice leaves the rest. 8: what was taken back stays
-    /// so when another notice follows, a renamed object has the bytes that its store has by the
-    /// old name, nodes that leave show what a lost end had moved to them, no
-    /// block leaves the object tier into room that is kept, and of a tree that is deleted and waits
-    /// for its store goes first what has bytes missing. 9: a renamed object that its store lacks by
-    /// the old name has the bytes of the new one until that is reported, also after they were read
-    /// back. 10: the log has reports by which name a store lacks an object
-    /// ([`DurableAction::Report`](super::DurableAction::Report)), which programs of before cannot
-    /// read.
-    pub const RULES: u32 = 10;
+    /// The rules of this program: with each number, commands do something else than before
+    /// (`catalog/rules.rs` describes them).
+    pub const RULES: u32 = Rules::LAST.0;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
     pub const fn rules(&self) -> (u32, u32) {
-        (self.reaping.rules, self.reaping.slice)
+        (self.reaping.rules.0, self.reaping.slice)
     }
 
     pub(super) fn set_rules(&mut self, rules: u32, slice: u32) {
-        self.reaping.rules = self.reaping.rules.max(rules);
+        self.reaping.rules = self.reaping.rules.max(Rules(rules));
         self.reaping.slice = slice.max(1);
-        if self.frees_by_owner() {
+        if self.reaping.rules.frees_by_owner() {
             for Subtree { root, freed_bytes, job } in std::mem::take(&mut self.reaping.subtrees) {
                 let charged = self.objects.get(&root).and_then(|object| object.job);
                 self.reap_queue.push(ReapOwner::default(), root, charged, freed_bytes);
@@ -110,84 +90,12 @@ impl Catalog {
         }
     }
 
-    pub(super) const fn frees_in_slices(&self) -> bool {
-        self.reaping.rules >= 1
-    }
-
-    pub(super) const fn keeps_open_directories(&self) -> bool {
-        self.reaping.rules >= 2
-    }
-
-    /// Returns whether bytes behind a block that a request leaves out are refused.
-    pub(super) const fn refuses_omitted_blocks(&self) -> bool {
-        self.reaping.rules >= 4
-    }
-
-    /// Returns whether block reports commit stored moves, and show what is in the object tier.
-    pub(super) const fn learns_moves(&self) -> bool {
-        self.reaping.rules >= 5
-    }
-
-    /// Returns whether a node of before a start stays when another process takes its address.
-    pub(super) const fn keeps_replaced_nodes(&self) -> bool {
-        self.reaping.rules >= 6
-    }
-
-    /// Returns whether it is kept apart why nodes drain.
-    pub(super) const fn keeps_claims(&self) -> bool {
-        self.reaping.rules >= 7
-    }
-
-    /// Returns whether a cancellation holds against repetitions of before when a notice follows it.
-    pub(super) const fn keeps_cancellations(&self) -> bool {
-        self.reaping.rules >= 8
-    }
-
-    /// Returns whether moves out of the object tier leave what is kept for nodes that leave.
-    pub(super) const fn keeps_room_from_moves(&self) -> bool {
-        self.reaping.rules >= 8
-    }
-
-    /// Returns whether nodes that leave show what a lost end of the log had moved to them.
-    pub(super) const fn learns_moves_of_leaving(&self) -> bool {
-        self.reaping.rules >= 8
-    }
-
-    /// Returns whether the names are kept that stores have of renamed objects.
-    pub(super) const fn keeps_stored_names(&self) -> bool {
-        self.reaping.rules >= 8
-    }
-
-    /// Returns whether the new name of a renamed object is kept by which its store may have it.
-    pub(super) const fn keeps_new_names(&self) -> bool {
-        self.reaping.rules >= 9
-    }
-
-    /// Returns whether a deletion that waits for a store begins with what that never gets.
-    pub(super) const fn deletes_lost_first(&self) -> bool {
-        self.reaping.rules >= 8
-    }
-
-    /// Returns whether a durable directory's store is claimed only by objects that it got.
-    pub(super) const fn claims_by_objects(&self) -> bool {
-        self.reaping.rules >= 8
-    }
-
-    /// Returns whether a node's bytes beyond its capacity count where room is made on it.
-    pub(super) const fn counts_excess(&self) -> bool {
-        self.reaping.rules >= 4
-    }
-
-    const fn frees_by_owner(&self) -> bool {
-        self.reaping.rules >= 3
-    }
-
     /// Returns when more of what is deleted is to be freed; `None` if everything is.
     #[must_use]
     pub fn reaps_at(&self) -> Option<Instant> {
         // What deletions leave of a slice is for turns at once: else the next deletion would begin
         // the next slice before them.
-        let is_due = self.frees_by_owner() && self.reaping.left > 0;
+        let is_due = self.reaping.rules.frees_by_owner() && self.reaping.left > 0;
         let at = if is_due { self.now } else { self.reaping.slice_ends };
         (self.reaping_count() > 0).then_some(at.min(self.reaping.slice_ends))
     }
@@ -271,7 +179,7 @@ impl Catalog {
     /// Deletes an object with everything in it: takes it out of its container, frees what the slice
     /// still allows, and leaves the rest to [`Catalog::reap`].
     pub(super) fn delete_tree(&mut self, root: ObjectId, orders: &mut Orders) -> Freed {
-        if !self.frees_in_slices() {
+        if !self.reaping.rules.frees_in_slices() {
             let (objects, bytes) = self.remove_tree(root, orders);
             return Freed { objects, bytes };
         }
@@ -280,7 +188,7 @@ impl Catalog {
         }
         let data = self.objects.get(&root).and_then(|object| object.data());
         let whole = data.map(|data| Freed { objects: 1, bytes: data.bytes });
-        let owner = self.frees_by_owner().then(|| self.owner_of(root));
+        let owner = self.reaping.rules.frees_by_owner().then(|| self.owner_of(root));
         self.awaits_no_name(root);
         self.durable_goes(root);
         self.unbind(root);
@@ -369,7 +277,7 @@ impl Catalog {
             self.reaping.slice_ends = self.now + PACE;
             // Before the third of the rules it is not used: it must not differ from that of a
             // catalog whose snapshot has no queue.
-            if self.frees_by_owner() {
+            if self.reaping.rules.frees_by_owner() {
                 self.reap_queue.begin_slice(self.reaping.slice);
             }
         }

@@ -9,6 +9,7 @@ use sanderling_protocol::{BlockId, Instant, Millis};
 use serde::{Deserialize, Serialize};
 
 use super::block_map::BlockMap;
+use super::rules::Rules;
 
 /// The blocks whose copies nodes have shown, and until when those stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +36,15 @@ impl ShownMoves {
     }
 
     /// Returns for how long copies stay, from a moment in service time; `None` when that is over.
-    pub(super) fn left(&self, now: Instant) -> Option<Millis> {
+    fn left(&self, now: Instant) -> Option<Millis> {
         (now < self.until).then(|| now.until(self.until))
+    }
+
+    /// Returns for how long nodes that leave keep what a lost end of the log had moved to them: the
+    /// homes may lack the bytes. `None` when that is over at this moment in service time, and by
+    /// rules by which such nodes show nothing.
+    pub(super) fn kept_for(&self, served: Instant, rules: Rules) -> Option<Millis> {
+        self.left(served).filter(|_| rules.learns_moves_of_leaving())
     }
 
     /// Notes that a node has shown a copy of a block.

@@ -66,6 +66,13 @@ impl Sums {
     pub(super) fn remove(&mut self, container: &ObjectId) {
         self.0.remove(container);
     }
+
+    /// Adds where the sums are not what follows from the objects.
+    pub(super) fn check(&self, objects: &Objects, problems: &mut Vec<String>) {
+        if *self != Self::of(objects) {
+            problems.push("the sums of containers are not what their parts have".to_owned());
+        }
+    }
 }
 
 const fn has_sum(container: &Object) -> bool {

@@ -24,8 +24,8 @@ impl Catalog {
                 Timer::Lease(object) => self.expire_lease(object, orders),
                 Timer::Job(job) => self.expire_job(job, orders),
                 Timer::Node(node) => self.pass_deadline(node, orders),
-                Timer::Move(block, epoch) => self.expire_move(block, epoch, orders),
-                Timer::Promote(node) => self.promote_copies(node, orders),
+                Timer::Move(block, epoch) => self.fleet().expire_move(block, epoch, orders),
+                Timer::Promote(node) => self.fleet().promote_copies(node, orders),
                 Timer::Events => self.events.add_due(self.now),
             }
         }

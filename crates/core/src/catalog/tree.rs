@@ -1,15 +1,13 @@
 //! Walking the namespace.
 
-use sanderling_protocol::{ObjectId, Path, Refusal};
+use sanderling_protocol::{BlockId, ObjectId, Path, Refusal};
 
 use super::Catalog;
 use super::memory::texts;
 use super::name::Name;
-use super::object::{Object, ObjectBody, ROOT};
+use super::object::{Object, ObjectBody, ROOT, path_of};
 use super::orders::Orders;
-use super::reap::NOWHERE;
 use super::timers::Timer;
-use super::unnamed::Unnamed;
 
 impl Catalog {
     /// Finds a bound object by its exact name.
@@ -40,15 +38,8 @@ impl Catalog {
 
     /// Returns the path under which an object is, or will be, named; `None` if it is gone or a
     /// directory above it is.
-    pub(super) fn path_of(&self, object: ObjectId) -> Option<Path> {
-        let mut names = Vec::new();
-        let mut at = object;
-        while at != ROOT {
-            let object = self.objects.get(&at)?;
-            names.push(object.name.as_str());
-            at = object.parent;
-        }
-        Some(Path::of_components(names.into_iter().rev()))
+    pub(super) fn path_of(&self, id: ObjectId) -> Option<Path> {
+        path_of(&self.objects, id)
     }
 
     pub(super) fn path_or_root(&self, object: ObjectId) -> Path {
@@ -108,22 +99,15 @@ impl Catalog {
 
     /// Returns whether a container holds nothing that its deletion would take from a writer.
     pub(super) fn is_empty_container(&self, id: ObjectId) -> bool {
-        let is_awaited = self.keeps_open_directories() && self.unnamed.has(id);
+        let is_awaited = self.reaping.rules.keeps_open_directories() && self.unnamed.has(id);
         self.names.count(id) == 0 && !is_awaited
     }
 
     /// Notes that an object gets its name, or goes without one.
     pub(super) fn awaits_no_name(&mut self, id: ObjectId) {
-        if let Some(container) = self.objects.get(&id).and_then(awaited_in) {
-            self.unnamed.remove(container);
+        if let Some(object) = self.objects.get(&id) {
+            self.unnamed.remove(object);
         }
-    }
-
-    /// Returns the counts of objects without a name as they follow from the objects. Cost: linear
-    /// in the objects.
-    pub(super) fn derived_unnamed(&self) -> Unnamed {
-        let objects = self.objects.iter().filter(|(id, _)| *id != ROOT);
-        Unnamed::of(objects.filter_map(|(_, object)| awaited_in(object)))
     }
 
     /// Removes an object with everything in it at once, as logs without rules want it. Returns how
@@ -144,6 +128,12 @@ impl Catalog {
             bytes += self.free(id, object, orders);
         }
         (objects, bytes)
+    }
+
+    /// Forgets a block and frees its places.
+    pub(super) fn remove_block(&mut self, id: BlockId, orders: &mut Orders) {
+        self.blocks.remove(id, &mut self.nodes, &mut self.jobs, orders);
+        self.shown_moves.remove(id);
     }
 
     /// Frees what an object, already taken out of the map, holds. Returns its published bytes.
@@ -172,10 +162,4 @@ impl Catalog {
         }
         data.bytes
     }
-}
-
-/// Returns the container in which an object will be named; `None` if it is, or never will be.
-fn awaited_in(object: &Object) -> Option<ObjectId> {
-    let is_awaited = !object.is_bound && object.parent != NOWHERE && object.data().is_some();
-    is_awaited.then_some(object.parent)
 }

@@ -1,26 +1,42 @@
 //! Reading the catalog.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
-use sanderling_protocol::limits::BLOCKS_PER_LAYOUT_MAX;
+use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, BLOCKS_PER_PAGE_MAX, LOOKUPS_MAX};
 use sanderling_protocol::message::{
-    Attributes, BlockLocation, DrainWork, Entry, JobInfo, Layout, NodeAddress, ObjectKind,
-    ObjectStat, Usage,
+    Attributes, BlockCount, BlockLocation, DrainWork, Entry, Found, IN_STORE, JobInfo, Layout,
+    Lookups, MoveCandidate, NodeAddress, ObjectKind, ObjectStat, Paths, Usage,
 };
-use sanderling_protocol::node::{
-    Availability, DrainProgress, Load, NodeInfo, NodeSelector, Policy, TierUsage,
-};
-use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::node::{NodeInfo, NodeSelector, Policy};
+use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
-    BlockId, Instant, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, StorageClass, Tier,
+    BlockId, Instant, JobId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, StorageClass,
+    Tier,
 };
 
 use super::Catalog;
+use super::adoption::is_stored_object;
+use super::block::InTheWay;
+use super::copies::Spare;
+use super::damage::{damaged_replica, expected_page};
 use super::listing::Listing;
+use super::lookup::ManyNames;
 use super::members::NodeRecord;
 use super::object::{Data, Object, ObjectBody};
+use super::ownership::{CountedAt, OwnershipWalk, SubtreeTop, within_reply};
 use super::usage::UsageWalk;
-use crate::exposure;
+use crate::access::PathLookup;
+
+impl PathLookup for Catalog {
+    fn path_of_object(&self, object: ObjectId) -> Option<Path> {
+        self.path_of(object)
+    }
+
+    fn path_of_job(&self, job: JobId) -> Option<Path> {
+        self.path_of(self.jobs.get(job)?.root)
+    }
+}
 
 impl Catalog {
     /// Returns the metadata of an object by its id, with the time that it has left at `now`.
@@ -150,6 +166,52 @@ impl Catalog {
         let places = self.places(blocks.iter().filter_map(|block| block.home));
         let inline = data.inline.as_ref().map(|inline| inline.to_vec());
         Layout { stat, inline, blocks, places, next_offset }
+    }
+
+    /// Finds what is under many paths.
+    pub(crate) fn lookup_many(&self, paths: &Paths) -> Result<Lookups, Refusal> {
+        if paths.len() > LOOKUPS_MAX {
+            let (value, limit) = (paths.len() as u64, LOOKUPS_MAX as u64);
+            return Err(Refusal::TooLarge { what: "paths in one look-up".into(), value, limit });
+        }
+        let Self { objects, names, blocks, .. } = self;
+        let many = ManyNames { objects, names, blocks };
+        let ids = many.resolve(paths);
+        let mut lookups = Lookups {
+            found: Vec::with_capacity(paths.len()),
+            inline: Vec::with_capacity(many.touch(&ids)),
+            ..Lookups::default()
+        };
+        for (path, id) in paths.iter().zip(ids) {
+            match id {
+                Some(id) if let Err(refusal) = self.check_restored(id) => {
+                    lookups.found.push(Found::nothing());
+                    lookups.refusals.push(refusal);
+                }
+                Some(id) => many.add_found(id, &mut lookups),
+                None => {
+                    lookups.found.push(Found::nothing());
+                    lookups.refusals.push(self.why_not(path));
+                }
+            }
+        }
+        let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
+        let mut last = None;
+        for home in lookups.blocks.iter().map(|block| block.home).filter(Option::is_some) {
+            if home != last {
+                nodes.extend(home);
+                last = home;
+            }
+        }
+        lookups.places = self.places(nodes.into_iter());
+        Ok(lookups)
+    }
+
+    fn why_not(&self, path: &str) -> Refusal {
+        match path.parse::<Path>() {
+            Err(refusal) => refusal,
+            Ok(path) => self.resolve(&path).err().unwrap_or(Refusal::NotFound { path }),
+        }
     }
 
     /// Returns the addresses of nodes, each once.
@@ -283,67 +345,7 @@ impl Catalog {
     /// that no node has.
     #[must_use]
     pub fn node_info(&self, id: NodeId, now: Instant) -> Option<NodeInfo> {
-        let node = self.nodes.get(id)?;
-        let is_gone = node.policy == Policy::Gone;
-        let tiers = node.tiers().iter().map(|state| TierUsage {
-            tier: state.tier,
-            capacity_bytes: state.capacity,
-            used_bytes: state.used,
-            copy_bytes: state.copied,
-        });
-        Some(NodeInfo {
-            id,
-            name: node.name.clone(),
-            address: node.address.clone(),
-            http_address: node.http_address.clone(),
-            host: node.host.clone(),
-            policy: node.policy,
-            availability: if is_gone { Availability::Down } else { Availability::Up },
-            tiers: tiers.collect(),
-            blocks: node.held().homes.len() as u64,
-            home_bytes: node.held().home_bytes,
-            exposure_bytes: self.exposure(id),
-            budget_bytes: 0,
-            copy_bytes: node.tiers().iter().map(|state| state.copied).sum(),
-            notice_min: node.notice_min.unwrap_or(exposure::NOTICE_MIN),
-            egress_bytes_per_second: node.egress_bytes_per_second.unwrap_or(0),
-            is_at_risk: node.risk.is_some(),
-            expected_life: None,
-            deadline_in: node.deadline.map(|at| now.until(at)),
-            reason: node.reason.clone(),
-            drain: self.drain_progress(id, node, now),
-            load: Load::default(),
-            heartbeat_age: Millis(0),
-            age: now.since(node.registered_at),
-        })
-    }
-
-    fn drain_progress(&self, id: NodeId, node: &NodeRecord, now: Instant) -> Option<DrainProgress> {
-        let drain = node.drain?;
-        let elapsed = drain.ended_at.unwrap_or(now).since(drain.began_at);
-        let left_bytes = if node.policy.is_draining() { self.exposure(id) } else { 0 };
-        let finish_in = match (node.policy, drain.moved_bytes) {
-            (Policy::Drained, _) => Some(Millis(0)),
-            (_, 0) => None,
-            (_, moved) => {
-                let millis = u128::from(left_bytes) * u128::from(elapsed.0) / u128::from(moved);
-                Some(Millis(u64::try_from(millis).unwrap_or(u64::MAX)))
-            }
-        };
-        Some(DrainProgress {
-            left_blocks: node.held().homes.len() as u64,
-            left_bytes,
-            moved_blocks: drain.moved_blocks,
-            moved_bytes: drain.moved_bytes,
-            lost_blocks: drain.lost_blocks,
-            lost_bytes: drain.lost_bytes,
-            elapsed,
-            finish_in,
-            is_fenced: drain.is_fenced,
-            promoted_blocks: drain.promoted_blocks,
-            promoted_bytes: drain.promoted_bytes,
-            forecast: drain.forecast,
-        })
+        self.nodes.get(id).map(|node| node.info(id, now))
     }
 
     /// Returns the ids of the nodes that are not gone, or of all that are remembered.
@@ -422,9 +424,149 @@ impl Catalog {
                 address: node.address.clone(),
                 deadline_in: node.deadline.map(|at| now.until(at)),
                 left_blocks: node.held().homes.len() as u64,
-                left_bytes: self.exposure(*id),
+                left_bytes: node.exposure(),
             })
             .collect()
+    }
+
+    /// Returns for each block whether its object is in a subtree; a block that is gone is not.
+    pub(crate) fn within(&self, subtree: &Path, blocks: &[BlockId]) -> Result<Reply, Refusal> {
+        Ok(within_reply(&self.counted(CountedAt::NOWHERE, subtree, blocks)?))
+    }
+
+    /// Returns for each block what is counted for it at a node, if its object is in a subtree.
+    pub(crate) fn counted(
+        &self,
+        at: CountedAt,
+        subtree: &Path,
+        blocks: &[BlockId],
+    ) -> Result<Vec<BlockCount>, Refusal> {
+        let (mut walk, mut all) = (OwnershipWalk::new(blocks)?, usize::MAX);
+        let done = self.ownership_step(at, subtree, blocks, &mut walk, &mut all);
+        Ok(done.expect("no page has so many entries"))
+    }
+
+    /// Goes on with the answers of a walk: see [`OwnershipWalk::step`].
+    pub(crate) fn ownership_step(
+        &self,
+        at: CountedAt,
+        subtree: &Path,
+        blocks: &[BlockId],
+        walk: &mut OwnershipWalk,
+        entries: &mut usize,
+    ) -> Option<Vec<BlockCount>> {
+        let top = self.subtree_top(subtree, entries);
+        walk.step(at, &top, blocks, (&self.objects, &self.blocks), entries)
+    }
+
+    fn subtree_top<'a>(&self, subtree: &'a Path, entries: &mut usize) -> SubtreeTop<'a> {
+        let (Some(parent), Some(name)) = (subtree.parent(), subtree.name()) else {
+            return SubtreeTop::Root;
+        };
+        *entries = entries.saturating_sub(parent.components().count());
+        match self.resolve(&parent) {
+            Ok(parent) => SubtreeTop::Named(parent, name),
+            Err(_) => SubtreeTop::Nowhere,
+        }
+    }
+
+    /// Returns whether a manager has the leadership lease.
+    #[must_use]
+    pub fn has_manager(&self, now: Instant) -> bool {
+        self.leader.is_held(self.service.at(now))
+    }
+
+    pub(crate) fn check_manager(&self, holder: Nonce, now: Instant) -> Result<(), Refusal> {
+        self.leader.check(self.service.at(now), holder)
+    }
+
+    /// Refuses a request from any process but the node's own.
+    pub(crate) fn check_process(&self, node: NodeId, nonce: Nonce) -> Result<(), Refusal> {
+        self.nodes.of_process(node, nonce).map(|_| ())
+    }
+
+    /// Returns whether a repeated notice would change something.
+    #[must_use]
+    pub fn is_forgotten(&self, id: NodeId, deadline: Option<Instant>, known_at: Instant) -> bool {
+        let node = self.nodes.get(id).filter(|node| node.policy != Policy::Gone);
+        node.is_some_and(|node| self.cancelled.is_forgotten(id, node, deadline, known_at))
+    }
+
+    /// Returns whether a report of damage changes anything.
+    pub(crate) fn concerns(&self, node: NodeId, reported: &DamagedBlock) -> bool {
+        damaged_replica(&self.blocks, node, reported).is_some()
+    }
+
+    /// Returns one page of the blocks that a node must hold.
+    pub(crate) fn expected(
+        &self,
+        node: NodeId,
+        nonce: Nonce,
+        after: BlockId,
+        limit: u32,
+    ) -> Result<Reply, Refusal> {
+        let holder = self.nodes.of_process(node, nonce)?;
+        Ok(expected_page(&self.blocks, (node, holder), after, limit))
+    }
+
+    /// Returns the copies and reservations to drop so that blocks of so many bytes fit into a tier.
+    pub(crate) fn in_the_way(&self, tier: Tier, bytes: u64) -> InTheWay {
+        let spare = Spare {
+            blocks: &self.blocks,
+            nodes: &self.nodes,
+            kept: self.keeps_shown_for().map(|_| &self.shown_moves),
+            counts_excess: self.reaping.rules.counts_excess(),
+            most: self.limits.promoted_per_turn_max,
+        };
+        spare.in_the_way(tier, bytes)
+    }
+
+    /// Returns one page of the blocks that must leave a node.
+    pub(crate) fn candidates(
+        &self,
+        node: NodeId,
+        after: BlockId,
+        limit: u32,
+        now: Instant,
+    ) -> Result<Reply, Refusal> {
+        let unknown = || Refusal::UnknownNode { node: node.to_string() };
+        let living = self.nodes.get(node).filter(|node| node.policy != Policy::Gone);
+        let node = living.ok_or_else(unknown)?;
+        let limit = (limit as usize).clamp(1, BLOCKS_PER_PAGE_MAX);
+        let mut page = node.held().homes.range((Bound::Excluded(after), Bound::Unbounded));
+        let candidates: Vec<MoveCandidate> =
+            page.by_ref().take(limit).map(|block| self.candidate(*block, now)).collect();
+        Ok(Reply::Candidates { candidates, is_more: page.next().is_some() })
+    }
+
+    fn candidate(&self, id: BlockId, now: Instant) -> MoveCandidate {
+        let block = &self.blocks[&id];
+        let object = &self.objects[&block.object];
+        let hints = self.jobs.hints(block.job);
+        let bytes = object.data().map_or(0, |data| data.bytes);
+        let own_cost =
+            self.attributes.get(block.object).and_then(|it| it.recompute_millis_per_mib(bytes));
+        MoveCandidate {
+            block: id,
+            epoch: block.epoch,
+            length: block.length,
+            reserve_bytes: block.reserve_bytes(),
+            tier: block.tier,
+            object: block.object,
+            job: block.job,
+            expires_in: object.expires_at.map(|at| self.service.at(now).until(at)),
+            recompute_millis_per_mib: own_cost
+                .or_else(|| hints?.recompute_millis_per_mib)
+                .unwrap_or(0),
+            expected_reads: hints.and_then(|hints| hints.expected_reads).unwrap_or(1),
+            idle: now.since(object.modified_at),
+            is_open: !block.is_ended(),
+            reserved_to: block.moving.map(|planned| (planned.to, planned.tier)),
+            copy: match block.copy {
+                None if block.is_stored() => Some(IN_STORE),
+                copy => copy.map(|copy| (copy.node, copy.tier)),
+            },
+        }
     }
 
     /// Returns the blocks of a datanode that are unwanted there: deleted while it was unreachable,
@@ -441,7 +583,7 @@ impl Catalog {
         let node = node.ok_or(Refusal::NodeGone { node: id })?;
         let is_wanted = |block: &HeldBlock| {
             if block.tier == Tier::Object {
-                return self.is_stored_object(block);
+                return is_stored_object(&self.blocks, block);
             }
             node.held().homes.contains(&block.block)
                 || node.held().incoming.contains_key(&block.block)

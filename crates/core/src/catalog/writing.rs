@@ -15,11 +15,12 @@ use sanderling_protocol::{
 
 use super::Catalog;
 use super::block::{BlockState, allocated_bytes};
-use super::block_allocation::reserved_bytes;
+use super::block_allocation::{check_placed, new_block, reserved_bytes};
 use super::block_map::Published;
 use super::copies::ROOM_IS_MADE;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
+use super::loss::lost_ranges;
 use super::object::WriterLease;
 use super::orders::Orders;
 use super::timers::Timer;
@@ -46,6 +47,19 @@ impl Catalog {
         data.lease = Some(Box::new(lease));
         data.is_sealed = false;
         self.service.schedule(until, Timer::Lease(id));
+    }
+
+    /// Makes a new block of an object at the end of its list.
+    pub(super) fn add_block(&mut self, object: ObjectId, placement: Placement) -> BlockId {
+        let id = self.ids.next_block();
+        let holder = self.objects.get_mut(&object).expect("blocks are added to a present object");
+        let job = holder.job;
+        let data = holder.data_mut().expect("only data has blocks");
+        data.blocks.push(id);
+        data.count_blank(true);
+        let block = new_block(object, job, placement);
+        self.blocks.insert(id, block, &mut self.nodes, &mut self.jobs);
+        id
     }
 
     /// Describes the lease and those of the blocks that may still be written. One whose node is
@@ -112,7 +126,7 @@ impl Catalog {
             None => {}
         }
         self.check_quota(object.job, reserved_bytes(placed))?;
-        self.check_placed(placed)?;
+        check_placed(&self.nodes, placed)?;
         self.set_stored(id, false);
         self.grant_lease(id, writer, None);
         self.appends.begin(id, self.objects[&id].data().map_or(0, |data| data.bytes));
@@ -130,7 +144,7 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         self.check_lease(id, lease)?;
         self.check_lengths(id, ended)?;
-        self.check_placed(placed)?;
+        check_placed(&self.nodes, placed)?;
         self.end_blocks(id, ended, orders);
         // After the ended blocks gave back what they did not use.
         self.check_quota(self.objects[&id].job, reserved_bytes(placed))?;
@@ -373,7 +387,7 @@ impl Catalog {
         // A writer names each block until it has ended, so the log has lost the end of one that is
         // left out: bytes behind it would be at another offset than the writer expects.
         let cut = newest_first()
-            .take_while(|_| self.refuses_omitted_blocks())
+            .take_while(|_| self.reaping.rules.refuses_omitted_blocks())
             .take_while(|(_, block)| !block.is_ended())
             .filter(|(id, block)| block.length < block.bytes_max && !named.contains(id))
             .last()
@@ -409,6 +423,25 @@ impl Catalog {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what a writer publishes when bytes of its own are lost. Those that an appended file
+    /// had before are not: they are declared, and more bytes behind them hide nothing.
+    fn check_lost(&self, id: ObjectId, reported: &[BlockLength]) -> Result<(), Refusal> {
+        if !self.written_blocks(id).any(|block| self.blocks[&block].is_lost()) {
+            return Ok(());
+        }
+        let mut written: Vec<BlockId> = self.written_blocks(id).collect();
+        written.reverse();
+        // The first bytes of a small value live in the catalog.
+        let data = self.objects[&id].data().expect("the lease was checked");
+        let begin = self.appends.begun_at(id).max(data.inline_bytes());
+        let ranges = lost_ranges(&self.blocks, &written, begin, reported);
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let (path, object) = (self.path_or_root(id), id);
+        Err(Refusal::DataUnavailable { path, object, ranges })
     }
 
     /// Ends blocks at these lengths, in bytes. A block without bytes is removed and its room
@@ -450,7 +483,7 @@ impl Catalog {
         if let Some(node) = lost_on {
             // The writer got these bytes acknowledged by a node that died before it reported them.
             let range = ByteRange { offset: end - added, bytes: added };
-            self.record_late_loss(node, id, block_id, range);
+            self.losses().declare_late(node, id, block_id, range);
         }
     }
 
@@ -552,7 +585,7 @@ impl Catalog {
             self.end_block(object, block_id, orders);
             return;
         }
-        self.void_move(block_id, orders);
+        self.blocks.void_move(block_id, &mut self.nodes, orders);
         if !is_again {
             self.blocks.fence(block_id);
         }
@@ -581,7 +614,7 @@ impl Catalog {
         // The node lost what it had acknowledged: declare it.
         for (node, blocks) in short {
             self.lose_blocks(node, &blocks, "the node holds less than it acknowledged", orders);
-            self.check_drained(node);
+            self.fleet().check_drained(node);
         }
         for (id, _, _) in awaited {
             // An answer may name a block twice, and an empty one is gone by then.

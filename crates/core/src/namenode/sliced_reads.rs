@@ -102,7 +102,7 @@ impl SlicedRead {
                 Some(Self::List(Listing::new(after.clone(), *limit, *with_attributes)))
             }
             Request::Within { blocks, .. } | Request::CountedBlocks { blocks, .. } => {
-                Some(Self::Owners(Catalog::ownership_walk(blocks)?))
+                Some(Self::Owners(OwnershipWalk::new(blocks)?))
             }
             _ => None,
         })
