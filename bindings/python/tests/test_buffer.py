@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -9,8 +10,12 @@ import pickle
 import resource
 import signal
 import struct
+import subprocess
+import sys
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pyarrow
@@ -190,3 +195,66 @@ def test_put_lets_its_buffer_go(store, directory):
         store.put(f"{directory}/none/o", data)
     data.append(2)
     assert len(data) == SIZE + 2
+
+
+PUTS = 12
+"""Puts at once to a node that takes nothing. Each has four blocks under way, all of them on one
+connection: far more bytes than the kernel takes.
+"""
+
+KEPT_SECONDS = 30.0
+"""How long a connection keeps what its peer does not take, as the documentation has it."""
+
+
+@contextlib.contextmanager
+def node_over_tcp(cluster: sanderling.Cluster) -> Iterator[int]:
+    """Starts a datanode that clients of its machine reach by TCP alone; yields its process."""
+    command = [
+        sys.executable, "-m", "sanderling", "datanode", "--namenode", cluster.address,
+        "--listen", "127.0.0.1:0", "--http", "none", "--dram", str(128 << 20),
+        "--local-socket", "none", "--exit-with-parent",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            until("the datanode serves", cluster.nodes)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def is_resized(data: bytearray) -> bool:
+    """Returns whether a bytearray could be resized: no other buffer of it is open."""
+    try:
+        data.append(0)
+    except BufferError:
+        return False
+    return True
+
+
+def test_buffer_that_a_stopped_node_does_not_take_is_free_after_half_a_minute():
+    data = bytearray(8 << 20)
+
+    def put(store: sanderling.Store, number: int) -> None:
+        with pytest.raises(sanderling.SanderlingError):
+            store.put(f"/late-{number}", data)
+
+    def is_free(store: sanderling.Store) -> bool:
+        # What is not needed any more is let go by the next call.
+        assert store.exists("/first")
+        return is_resized(data)
+
+    with (
+        sanderling.Cluster.local(datanodes=0) as cluster,
+        node_over_tcp(cluster) as node,
+        cluster.store(timeout=4) as store,
+        ThreadPoolExecutor(PUTS) as threads,
+    ):
+        store.put("/first", bytes(1 << 20))
+        os.kill(node, signal.SIGSTOP)
+        for late in [threads.submit(put, store, number) for number in range(PUTS)]:
+            late.result()
+        ended = time.monotonic()
+        assert not is_resized(data), "the connection keeps nothing"
+        until("the buffer is free", lambda: is_free(store))
+        # On a busy machine it takes a while until that is noticed.
+        assert time.monotonic() - ended < KEPT_SECONDS + 15

@@ -7,6 +7,7 @@
 
 mod bucket;
 mod files;
+mod left_uploads;
 mod listing;
 mod opened_directories;
 mod options;
@@ -16,7 +17,7 @@ pub(crate) mod report;
 mod send_window;
 mod store_error;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,12 @@ use sanderling_protocol::order::StoreChange;
 use sanderling_protocol::{ClusterId, Millis, ObjectId, Refusal, amount};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant as Moment, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use self::bucket::Bucket;
 use self::files::Files;
+use self::left_uploads::{BegunUpload, LeftUpload, LeftUploads};
 use self::options::check_apart;
 pub use self::options::{DurableOptions, DurableStoreError};
 use self::send_window::SendWindow;
@@ -60,6 +63,11 @@ const LISTING_MAX: Duration = Duration::from_secs(60);
 /// as one that is away, and the start goes on. Chosen, not measured.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
+/// Pause before uploads that orders have left are tried to be ended again. Half of the longest
+/// pause after which the manager tries a store again: they are gone about when its objects are
+/// there. An upload that stays meanwhile costs its bytes and nothing else. Chosen, not measured.
+const LEFT_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// What precedes the former owner in the text that names the owner.
 const FORMER: &str = "adopted from ";
 
@@ -72,6 +80,8 @@ pub(crate) struct DurableStores {
     stores: BTreeMap<String, DurableStore>,
     /// Units of memory for parts that are joined with the one before.
     joined_parts: Semaphore,
+    /// Uploads that orders have left in the stores.
+    left: LeftUploads,
 }
 
 /// A part that may be joined with the one before.
@@ -205,7 +215,8 @@ impl DurableStores {
         }
         check_stores_apart(options).await?;
         let units = usize::try_from(joined_bytes / JOINED_UNIT_BYTES).unwrap_or_default();
-        Ok(Self { stores, joined_parts: Semaphore::new(units) })
+        let (joined_parts, left) = (Semaphore::new(units), LeftUploads::default());
+        Ok(Self { stores, joined_parts, left })
     }
 
     fn find(&self, name: &str) -> Result<&DurableStore, Refusal> {
@@ -227,6 +238,58 @@ impl DurableStores {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await?;
         found.within(store, found.begin(key)).await
+    }
+
+    /// Takes an upload that an order has begun. It is ended later, unless the order is done with
+    /// it.
+    pub(crate) fn begun(
+        &self,
+        owner: StoreOwner,
+        store: &str,
+        key: &str,
+        upload: &str,
+    ) -> BegunUpload<'_> {
+        let StoreOwner { cluster, directory, .. } = owner;
+        let [store, key, upload] = [store, key, upload].map(str::to_owned);
+        let since = Moment::now();
+        self.left.begun(LeftUpload { cluster, directory, store, key, upload, since })
+    }
+
+    /// Ends the uploads that orders have left, until the node stops.
+    pub(crate) async fn end_left(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            let ending = async {
+                sleep(LEFT_AGAIN_AFTER).await;
+                self.end_left_once().await;
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = ending => {}
+            }
+        }
+    }
+
+    /// Ends what orders have left. Of a store that fails no other one is tried.
+    async fn end_left_once(&self) {
+        let mut failed = BTreeSet::new();
+        for _ in 0..self.left.len() {
+            let Some(left) = self.left.take() else { return };
+            if failed.contains(&left.store) {
+                self.left.put_back(left);
+                continue;
+            }
+            let (cluster, directory) = (left.cluster, left.directory);
+            let owner = StoreOwner { cluster, directory, may_claim: false };
+            let LeftUpload { store, key, upload, .. } = &left;
+            match self.abort(owner, store, key, upload).await {
+                Ok(()) => tracing::debug!(store, key, "an upload that was left is ended"),
+                Err(error) => {
+                    tracing::debug!(store, key, %error, "an upload that was left is not ended yet");
+                    failed.insert(store.clone());
+                    self.left.put_back(left);
+                }
+            }
+        }
     }
 
     /// Returns which of the first of these parts are to be sent as one. A store in a directory has

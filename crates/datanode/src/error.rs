@@ -140,14 +140,24 @@ pub enum DatanodeFailure {
 }
 
 /// The end of a drain: whether all blocks had left the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainEnd {
     /// No block has its home here any more: nothing is lost when the node stops.
     Drained,
-    /// The deadline passed, or the namenode gave the node up.
+    /// The deadline passed.
     DeadlinePassed {
         /// Blocks whose home was still here at the namenode's last reply; `None` when it never
         /// answered the notice.
+        home_blocks: Option<u64>,
+    },
+    /// The namenode refused the notice for good, before the deadline.
+    NoticeRefused {
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The namenode gave the node up before the deadline.
+    GivenUp {
+        /// Blocks whose home was still here at its last reply before.
         home_blocks: Option<u64>,
     },
 }

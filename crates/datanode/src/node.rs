@@ -32,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) joiner: Joiner,
     pub(crate) service: Arc<BlockService>,
     pub(crate) local: Option<Arc<Local>>,
+    /// The stores of durable directories that this node reaches.
+    pub(crate) stores: Arc<DurableStores>,
     pub(crate) scrub: Arc<Scrub>,
     pub(crate) counters: Arc<Counters>,
     /// Memory for long requests, of all incarnations.
@@ -66,7 +68,8 @@ impl Node {
         let membership = Arc::new(membership);
         let (blocks, member) = (|| Arc::clone(&store), || Arc::clone(&membership));
         let (active, counted) = (|| Arc::clone(&activity), || Arc::clone(&counters));
-        let uploader = Uploader::new(stores, member(), peers.clone(), addresses.blocks.clone());
+        let address = addresses.blocks.clone();
+        let uploader = Uploader::new(Arc::clone(&stores), member(), peers.clone(), address);
         let pusher = Pusher::new(&options, blocks(), member(), Arc::clone(&link), peers);
         let endpoint = local.as_ref().map(|local| local.endpoint.clone());
         let service = BlockService::new(
@@ -82,6 +85,7 @@ impl Node {
             joiner: Joiner::new(&options, addresses, member(), blocks(), active(), counted()),
             service: Arc::new(service),
             local: local.map(Arc::new),
+            stores,
             scrub: Arc::new(Scrub::new(blocks(), active())),
             options,
             store,

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
+use sanderling_core::datanode::CallFailure;
 use sanderling_core::datanode::repeat::{GIVE_AGAIN_AFTER, ends_drain};
 use sanderling_core::notices::{Notice, SIGTERM};
 use sanderling_protocol::message::Role;
-use sanderling_protocol::{ClusterId, NodeId, Policy};
+use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
     Buffers, CallError, ConnectionOptions, HttpOptions, KnownGeneration, ListenError, Memory, Pool,
     PoolOptions, Security, ServeOptions, available_bytes, listen, listen_there_or_free, serve,
@@ -165,6 +166,7 @@ impl DatanodeServer {
             let names = node.options.durable.iter().map(|store| store.name.clone()).collect();
             let membership = Arc::clone(&node.membership);
             tasks.push(control.spawn(report_stores(membership, names, stop.clone())));
+            tasks.push(tokio::spawn(Arc::clone(&node.stores).end_left(stop.clone())));
         }
         let (membership, store) = (Arc::clone(&node.membership), Arc::clone(&node.store));
         tasks.push(control.spawn(report_damage(membership, store, stop.clone())));
@@ -228,22 +230,26 @@ impl DatanodeServer {
         let notice = Notice { source, deadline: self.node.membership.clock().at(until), reason };
         tracing::info!(node = %self.node(), ?deadline, reason = notice.reason, "drain starts");
         let end = match timeout_at(until, self.notice(&notice)).await {
-            Ok(true) => self.wait_until_drained(until).await,
-            Ok(false) | Err(_) => DrainEnd::DeadlinePassed { home_blocks: None },
+            Ok(Ok(())) => self.wait_until_drained(until).await,
+            Ok(Err(refusal)) => DrainEnd::NoticeRefused { refusal },
+            Err(_) => DrainEnd::DeadlinePassed { home_blocks: None },
         };
         tracing::info!(node = %self.node(), ?end, "drain ends");
         end
     }
 
-    /// Gives the namenode the notice; returns whether it took it.
-    async fn notice(&self, notice: &Notice) -> bool {
+    /// Gives the namenode the notice until it takes it; the error is its refusal for good.
+    async fn notice(&self, notice: &Notice) -> Result<(), Refusal> {
         let registration = self.node.membership.registration();
         loop {
-            let Err(error) = self.node.membership.give_notice(notice).await else { return true };
+            let Err(error) = self.node.membership.give_notice(notice).await else { return Ok(()) };
             let (node, policy) = (self.node(), registration.borrow().policy);
-            if ends_drain(policy, &failure(&error)) {
+            let failure = failure(&error);
+            if ends_drain(policy, &failure)
+                && let CallFailure::Refused(refusal) = failure
+            {
                 tracing::warn!(%node, %error, "the notice was refused");
-                return false;
+                return Err(refusal);
             }
             tracing::warn!(%node, %error, "the namenode did not receive the notice");
             sleep(GIVE_AGAIN_AFTER.into()).await;
@@ -254,15 +260,16 @@ impl DatanodeServer {
         let mut registration = self.node.membership.registration();
         let is_over = |policy| matches!(policy, Policy::Drained | Policy::Gone);
         let over = registration.wait_for(|registration| is_over(registration.policy));
-        let is_drained = match timeout_at(until, over).await {
-            Ok(Ok(registration)) => registration.policy == Policy::Drained,
-            Ok(Err(_)) | Err(_) => false,
+        let policy = match timeout_at(until, over).await {
+            Ok(Ok(registration)) => Some(registration.policy),
+            Ok(Err(_)) | Err(_) => None,
         };
-        if is_drained {
-            return DrainEnd::Drained;
-        }
         let home_blocks = registration.borrow().home_blocks;
-        DrainEnd::DeadlinePassed { home_blocks }
+        match policy {
+            Some(Policy::Drained) => DrainEnd::Drained,
+            Some(_) => DrainEnd::GivenUp { home_blocks },
+            None => DrainEnd::DeadlinePassed { home_blocks },
+        }
     }
 
     /// Stops at once, ending every connection, and waits until all of it has stopped.

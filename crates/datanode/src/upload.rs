@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use sanderling_core::durable::{CHANGE_BEGINS_WITHIN, PART_BYTES_MIN, UPLOAD_ENDS_WITHIN};
+use sanderling_core::durable::{
+    CHANGE_BEGINS_WITHIN, PART_BYTES_MIN, UPLOAD_ENDS_WITHIN, UPLOAD_WITHIN,
+};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, STORE_CHANGES_PER_ORDER_MAX};
 use sanderling_protocol::message::{DurableLoss, DurableReply, DurableRequest, LostBlock};
@@ -17,7 +19,7 @@ use sanderling_protocol::{
 };
 use sanderling_transport::{CallError, Pool, Timeouts};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::durable::{DurableStores, JoinablePart, StoreOwner};
 use crate::membership::Membership;
@@ -35,6 +37,13 @@ const READ_MAX: Duration = Duration::from_secs(10);
 /// there. What is read at once takes 32 s where they leave uploads the least (`UPLOADS_MIN` of the
 /// core's `link_queue`). The manager waits 64 s for an order.
 const HELD_READ_MAX: Duration = Duration::from_secs(40);
+
+/// Longest wait for the end of an upload whose order has failed; one that takes longer ends later.
+/// The refusal of an order that was given up is to arrive while the manager waits for it, with a
+/// second for its way.
+const END_WITHIN: Millis = Millis(3_000);
+
+const _: () = assert!(UPLOAD_ENDS_WITHIN.0 + END_WITHIN.0 < UPLOAD_WITHIN.0);
 
 /// After this time no further block of an order is read back: the answer is to arrive while the
 /// manager waits for it, because blocks that it does not report count nowhere. One more block may
@@ -83,19 +92,34 @@ impl Uploader {
         let deadline = Instant::now() + Duration::from(UPLOAD_ENDS_WITHIN);
         let UploadOrder { directory, may_claim, store, key, upload, parts } = order;
         let owner = StoreOwner { cluster: self.cluster(), directory, may_claim };
-        let (upload, is_begun) = match upload {
-            Some(upload) => (upload, false),
-            None => (self.stores.begin(owner, &store, &key).await?, true),
+        let (upload, begun) = match upload {
+            Some(upload) => (upload, None),
+            None => {
+                let upload = self.stores.begin(owner, &store, &key).await?;
+                let begun = self.stores.begun(owner, &store, &key, &upload);
+                (upload, Some(begun))
+            }
         };
         let sending = timeout_at(deadline, self.send_parts(&store, (&key, &upload), parts));
-        match sending.await.unwrap_or(Err(Refusal::DeadlinePassed { ago: Millis(0) })) {
-            Ok(sent) => Ok(OrderReply::Uploaded { upload, parts: sent }),
+        let sent = match sending.await {
+            // A process that has paused may have sent all of it after the manager's wait.
+            Ok(sent) if Instant::now() < deadline => sent,
+            _ => Err(Refusal::DeadlinePassed { ago: Millis(0) }),
+        };
+        match sent {
+            Ok(parts) => {
+                if let Some(begun) = begun {
+                    begun.done();
+                }
+                Ok(OrderReply::Uploaded { upload, parts })
+            }
             Err(refusal) => {
                 // The manager never learns of it, so no other node can end it.
-                if is_begun
-                    && let Err(error) = self.stores.abort(owner, &store, &key, &upload).await
-                {
-                    tracing::debug!(store, key, %error, "an upload is left in the store");
+                if let Some(begun) = begun {
+                    let ending = self.stores.abort(owner, &store, &key, &upload);
+                    if let Ok(Ok(())) = timeout(END_WITHIN.into(), ending).await {
+                        begun.done();
+                    }
                 }
                 Err(refusal)
             }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::harness::{Caller, Served, until};
 use sanderling_datanode::{DatanodeServer, DurableOptions};
-use sanderling_protocol::order::{StoreChange, UploadOrder, UploadPart};
-use sanderling_protocol::{ObjectId, Order, OrderReply, Refusal};
+use sanderling_protocol::order::{StoreChange, UploadBlock, UploadOrder, UploadPart};
+use sanderling_protocol::{BlockId, Epoch, NodeId, ObjectId, Order, OrderReply, Refusal};
 
 const DIRECTORY: ObjectId = ObjectId(7);
 
@@ -120,6 +120,32 @@ async fn upload_that_was_ended_or_completed_is_never_completed_again() {
     let short = upload(&caller, "y", b"short").await.unwrap();
     change(&caller, complete("y", &short, 6)).await.unwrap_err();
     assert!(!place.path().join("y").exists());
+    server.stop().await;
+}
+
+/// The manager has no record of the upload, and neither has the next one.
+#[tokio::test]
+async fn upload_whose_manager_is_gone_before_the_end_of_its_order_is_ended() {
+    let place = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, place.path()).await;
+    put(&Caller::new(&server), "x", b"value").await;
+    // The home of the block answers nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (node, address) = (NodeId(77), silent.local_addr().unwrap().to_string());
+    let block = UploadBlock { block: BlockId(1), epoch: Epoch(1), length: 5, node, address };
+    let part = UploadPart { number: 0, offset: 0, inline: Vec::new(), blocks: vec![block] };
+    let (store, key, directory) = ("s".to_owned(), "y".to_owned(), DIRECTORY);
+    let (may_claim, upload, parts) = (false, None, vec![part]);
+    let order = UploadOrder { directory, may_claim, store, key, upload, parts };
+    let manager = Caller::new(&server);
+    let ordered =
+        tokio::spawn(async move { manager.order_in(0, Order::Upload(Box::new(order))).await });
+    let uploads = place.path().join(".sanderling/uploads");
+    let count = || std::fs::read_dir(&uploads).unwrap().count();
+    until("the upload begins", || count() == 1).await;
+    ordered.abort();
+    until("the upload is ended", || count() == 0).await;
     server.stop().await;
 }
 

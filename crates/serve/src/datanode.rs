@@ -493,6 +493,16 @@ async fn leave(
         DrainEnd::DeadlinePassed { home_blocks: None } => {
             format!("the namenode did not take the notice within {deadline}")
         }
+        DrainEnd::NoticeRefused { refusal } => {
+            format!("the namenode refused the notice: {refusal}")
+        }
+        DrainEnd::GivenUp { home_blocks: None | Some(0) } => {
+            "the namenode gave the node up before it confirmed that it is empty".to_owned()
+        }
+        DrainEnd::GivenUp { home_blocks: Some(blocks) } => {
+            let blocks = units::count(blocks, "block was", "blocks were");
+            format!("the namenode gave the node up while {blocks} still here")
+        }
     };
     Err(Failure::new(Exit::Partial, FailureKind::NotDrained, cause).next("sanderling fsck"))
 }

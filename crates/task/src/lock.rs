@@ -109,7 +109,9 @@ impl TaskLock {
     ) -> Result<Self, Failure> {
         loop {
             match watch.look(backend, age).await? {
-                LockView::Held => return Err(held(task, watch.observer.newest())),
+                LockView::Held => {
+                    return Err(held(Exit::Unavailable, task, watch.observer.newest()));
+                }
                 LockView::Unknown => sleep(LOOK_EVERY).await,
                 LockView::Free => {
                     let next = backend.number_after("locks", watch.observer.highest_number())?;
@@ -208,7 +210,7 @@ impl TaskLock {
     pub(crate) async fn check_own(&self, task: &str) -> Result<(), Failure> {
         let (number, found) = newest(&self.backend).await?;
         let is_own = self.holder.get().is_newest(number, found.as_ref());
-        if is_own { Ok(()) } else { Err(held(task, found.as_ref())) }
+        if is_own { Ok(()) } else { Err(held(Exit::Failure, task, found.as_ref())) }
     }
 }
 
@@ -306,11 +308,11 @@ async fn claimed(backend: &TaskBackend, holder: &LockHolder) -> Result<bool, Fai
     looked.map(|_| claim == LockClaim::Held)
 }
 
-fn held(task: &str, record: Option<&LockRecord>) -> Failure {
+fn held(exit: Exit, task: &str, record: Option<&LockRecord>) -> Failure {
     let owner = record.map_or_else(String::new, |it| format!(", process {}", it.pid));
     let cause = format!("another runner has the task {task}{owner}");
     let next = "sanderling task ls, or the same with another --name";
-    TaskFailure::Taken.failure(Exit::Unavailable, cause).next(next)
+    TaskFailure::Taken.failure(exit, cause).next(next)
 }
 
 /// Returns whether a record's process runs, if it is one of this machine.

@@ -2,8 +2,8 @@
 //!
 //! [`GroupView`] and [`MemberAttempts`] decide which member is tried and when it is given up; this
 //! connects, sends, waits and reports what came of it. A process has one [`Namenodes`] for all its
-//! calls; a datanode has another one for those that its callers cause. With one address and a
-//! namenode that is alone it does what a [`Pool`] does.
+//! calls; a datanode has two others, for look-ups that its callers cause and for those of the ends
+//! of blocks. With one address and a namenode that is alone it does what a [`Pool`] does.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -42,6 +42,10 @@ while True:
     count += 1
 "#;
 
+/// How a process is started that cannot be seen from here, as one on another machine.
+pub(crate) const ELSEWHERE: [&str; 5] =
+    ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
+
 /// A place with the counter, its key and its backend.
 pub(crate) struct TaskPlace {
     directory: TempDir,
@@ -99,16 +103,7 @@ impl TaskPlace {
         let mut task = self.task("run");
         task.args(["--interval", "100ms"]).args(flags).args(["--", "python3"]);
         task.arg(self.path("counter.py")).arg(self.bytes.to_string());
-        let mut command = match around {
-            [] => task,
-            [program, words @ ..] => {
-                let mut command = Command::new(program);
-                command.args(words).arg(task.get_program()).args(task.get_args());
-                let variables = task.get_envs();
-                command.envs(variables.map(|(key, value)| (key, value.unwrap_or_default())));
-                command
-            }
-        };
+        let mut command = within(around, task);
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
         TaskRunner { child: child.expect("started"), log }
@@ -221,6 +216,16 @@ impl Drop for TaskRunner {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns a command with a program and its words around it, if there are any.
+pub(crate) fn within(around: &[&str], inner: Command) -> Command {
+    let [program, words @ ..] = around else { return inner };
+    let mut command = Command::new(program);
+    command.args(words).arg(inner.get_program()).args(inner.get_args());
+    let variables = inner.get_envs();
+    command.envs(variables.map(|(key, value)| (key, value.unwrap_or_default())));
+    command
 }
 
 /// Returns whether namespaces and mounts can be made here; says so in a test that needs them.

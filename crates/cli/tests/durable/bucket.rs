@@ -1,12 +1,18 @@
-//! A store in a bucket, which a gateway of another cluster serves: its credentials.
+//! A store in a bucket, which a gateway of another cluster serves: its credentials, and its end in
+//! the middle of a deletion.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
+use crate::cluster::relay::Relay;
 use crate::cluster::stores::{make, put};
 use crate::cluster::{
-    Cluster, SOON, Server, Shape, Starting, block_on, bytes_of, path, sanderling, until,
+    Cluster, Port, SOON, Server, Shape, Starting, block_on, bytes_of, path, sanderling, until,
 };
+use sanderling_protocol::frame::decode_body;
+use sanderling_protocol::{Header, Op, Request};
+use tokio::runtime::Runtime;
 
 /// The secret key of the access key `drain`.
 const SECRET: &str = "the-right-secret-key";
@@ -23,23 +29,35 @@ struct InBucket {
     /// The one with the bucket.
     archive: Cluster,
     gateway: Server,
+    /// The gateway's, which may start there again.
+    port: Port,
 }
 
 impl InBucket {
     fn start() -> Self {
+        let archive = Self::archive();
+        let namenode = archive.namenode.address.clone();
+        Self::of(archive, &namenode)
+    }
+
+    /// Starts the cluster with the bucket.
+    fn archive() -> Cluster {
         let archive = Cluster::of(2);
         let made = archive.cli(&["fs", "mkdir", "/archive"]);
         assert_eq!(made.code, 0, "{made}");
+        archive
+    }
+
+    /// Starts the rest, with a gateway that finds the namenode of the bucket at that address.
+    fn of(archive: Cluster, namenode: &str) -> Self {
         let keys = archive.path("keys.json");
         let text = format!(r#"{{"keys": [{{"access_key": "drain", "secret_key": "{SECRET}"}}]}}"#);
         fs::write(&keys, text).expect("written");
         fs::set_permissions(&keys, Permissions::from_mode(0o600)).expect("set");
-        let keys = keys.to_str().expect("a name in UTF-8");
-        let words = ["gateway", "s3", "--namenode", &archive.namenode.address, "--keys", keys];
-        let here = ["--listen", "127.0.0.1:0", "--http", "none"];
-        let gateway = archive.serve("gateway", &[&words[..], &here].concat());
+        let port = Port::new();
+        let gateway = gateway(&archive, namenode, &port);
         let cluster = Cluster::start(Shape { datanodes: 1, ..Shape::default() });
-        Self { cluster, archive, gateway }
+        Self { cluster, archive, gateway, port }
     }
 
     /// Starts a datanode that finds the bucket, with further variables in its environment.
@@ -109,6 +127,28 @@ impl InBucket {
     }
 }
 
+/// Starts a gateway of the cluster with the bucket.
+fn gateway(archive: &Cluster, namenode: &str, port: &Port) -> Server {
+    let keys = archive.path("keys.json");
+    let keys = keys.to_str().expect("a name in UTF-8");
+    let listen = port.address();
+    let words = ["gateway", "s3", "--namenode", namenode, "--keys", keys];
+    let here = ["--listen", &listen, "--http", "none"];
+    archive.serve("gateway", &[&words[..], &here].concat())
+}
+
+/// Chooses deletions of what the bucket has below `old`.
+fn deletion(header: &Header, body: &[u8]) -> Option<String> {
+    if header.op != Op::Meta {
+        return None;
+    }
+    let requests: Vec<Request> = decode_body(body).ok()?;
+    // It may be a part of one that is made once.
+    let mut texts = requests.iter().map(|request| format!("{request:?}"));
+    let has_one = texts.any(|text| text.contains("DeleteObject") && text.contains("out/old"));
+    has_one.then(|| "a deletion".to_owned())
+}
+
 #[test]
 fn datanode_with_wrong_keys_stalls_with_what_to_check_and_one_with_the_right_ones_goes_on() {
     let world = InBucket::start();
@@ -142,4 +182,53 @@ fn datanode_without_keys_stalls_with_what_is_missing_and_one_with_keys_goes_on()
     world.assert_drained();
     world.take(bare);
     world.assert_drained();
+}
+
+/// The manager cannot find out whether the server of the bucket has ended, or only the connection.
+/// Here the deletion that the gateway has sent takes effect after its end.
+#[test]
+fn bucket_whose_gateway_is_killed_in_a_deletion_shows_nothing_later_for_30_s_and_goes_on() {
+    const SETTLES: Duration = Duration::from_secs(30);
+    let relaying = Runtime::new().expect("a runtime");
+    let archive = InBucket::archive();
+    let relay = relaying.block_on(Relay::before(&archive.namenode.address, deletion));
+    let mut world = InBucket::of(archive, &relay.address);
+    let _datanode = world.with_secret("right", SECRET);
+    make(&world.cluster, "/out");
+    let sync = |world: &InBucket| {
+        let synced = world.cluster.cli(&["fs", "sync", "/out", "--timeout", "100s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+    };
+    block_on(async {
+        let client = world.cluster.client().await;
+        for (name, seed) in [("/out/old/a", 1), ("/out/old/b", 2)] {
+            put(&client, name, seed, 5000).await;
+        }
+    });
+    sync(&world);
+    relay.close();
+    let removed = world.cluster.cli(&["fs", "rm", "-r", "/out/old"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    relaying.block_on(relay.held());
+    let killed = Instant::now();
+    world.gateway.kill();
+    relay.open();
+    block_on(async { put(&world.cluster.client().await, "/out/new", 3, 5000).await });
+    until("the directory is stalled", SOON, || {
+        let shown = world.cluster.json(&["fs", "stat", "/out"]);
+        let why = shown["objects"][0]["durability"]["stalled"].as_str().unwrap_or_default();
+        (!why.is_empty()).then_some(())
+    });
+    world.gateway = gateway(&world.archive, &world.archive.namenode.address, &world.port);
+    sync(&world);
+    let took = killed.elapsed();
+    assert!(took >= SETTLES, "the next object is there after {took:?}");
+    block_on(async {
+        let archive = world.archive.client().await;
+        let stored = archive.get(&path("/archive/out/new")).await.expect("it is in the bucket");
+        assert!(stored == bytes_of(3, 5000));
+        for name in ["/archive/out/old/a", "/archive/out/old/b"] {
+            archive.stat(&path(name)).await.expect_err("it was removed");
+        }
+    });
 }

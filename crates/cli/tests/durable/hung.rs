@@ -1,5 +1,5 @@
 //! Stores in directories whose file system does not answer one cluster, while another one takes
-//! them.
+//! them, or answers so late that orders to send parts are given up.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::stores::{add, files, make, put, reported};
 use crate::cluster::tasks::library;
-use crate::cluster::{Cluster, SOON, Shape, block_on, spawn_with, until};
+use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, spawn_with, until};
 
 const ADOPT: [&str; 6] = ["fs", "mkdir", "/in", "--durable", "archive", "--adopt"];
 
@@ -20,6 +20,10 @@ struct Hung {
     store: PathBuf,
     /// The file system does not answer while this file is there.
     trigger: PathBuf,
+    /// While this one is there, each part of an upload takes 14 s.
+    slow: PathBuf,
+    /// While this one is there, a part of an upload gets no answer, and then no other call.
+    stuck: PathBuf,
 }
 
 impl Hung {
@@ -31,16 +35,19 @@ impl Hung {
             return None;
         };
         let [store, trigger] = ["store", "trigger"].map(|name| cluster.path(name));
+        let [slow, stuck] = ["slow", "stuck"].map(|name| cluster.path(name));
         fs::create_dir(&store).expect("made");
         let (namenode, place) =
             (cluster.namenode.address.clone(), format!("archive=file://{}", store.display()));
         let mut words = vec!["datanode", "--namenode", &namenode, "--name", "d0"];
         words.extend(["--dram", "64MiB", "--durable", &place]);
-        let variables = [("LD_PRELOAD", library.as_path()), ("HUNG_IF", trigger.as_path())];
+        let conditions = [("HUNG_IF", &trigger), ("SLOW_IF", &slow), ("STUCK_IF", &stuck)];
+        let conditions = conditions.map(|(variable, file)| (variable, file.as_path()));
+        let variables = [&[("LD_PRELOAD", library.as_path())][..], &conditions].concat();
         let datanode = spawn_with(&cluster.path(""), "d0", &words, &variables).serves();
         cluster.datanodes.push(datanode);
         reported(&cluster);
-        Some(Self { cluster, store, trigger })
+        Some(Self { cluster, store, trigger, slow, stuck })
     }
 
     fn hang(&self) {
@@ -66,6 +73,32 @@ impl Hung {
 
     fn names(&self) -> Vec<String> {
         files(&self.store).into_keys().collect()
+    }
+
+    /// Returns the names of the uploads in the store.
+    fn uploads(&self) -> Vec<String> {
+        let found = fs::read_dir(self.store.join(".sanderling/uploads")).expect("there");
+        found.map(|entry| entry.expect("readable").file_name().display().to_string()).collect()
+    }
+
+    /// Waits until an upload is in the store, and then until this is the reason of the stall.
+    /// Returns the name of the upload.
+    fn stalls_in_an_upload(&self, reason: &str) -> String {
+        let upload = until("an upload begins", SOON, || self.uploads().pop());
+        until(&format!("the reason {reason:?}"), 2 * SOON, || {
+            let shown = self.cluster.json(&["fs", "stat", "/out"]);
+            let why = shown["objects"][0]["durability"]["stalled"].as_str().unwrap_or_default();
+            why.contains(reason).then_some(())
+        });
+        upload
+    }
+
+    /// Waits until the store has what was put as `name`, and no upload any more.
+    fn gets(&self, name: &str, seed: u64, bytes: usize) {
+        let synced = self.cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+        assert!(files(&self.store)[name] == bytes_of(seed, bytes), "{name} has other bytes");
+        until("no upload is left", SOON, || self.uploads().is_empty().then_some(()));
     }
 }
 
@@ -138,4 +171,34 @@ fn adoption_that_its_file_system_holds_up_takes_nothing_from_a_later_one() {
     }
     store(&other, "/in/second");
     assert_eq!(slow.names(), ["first", "second"]);
+}
+
+/// The manager would wait for 64 s, and for all parts the order takes 70 s.
+#[test]
+fn upload_that_takes_longer_than_its_order_may_is_ended_and_sent_again() {
+    const BYTES: usize = 5 * (8 << 20);
+    let Some(hung) = Hung::new("upload_that_takes_longer_than_its_order_may") else { return };
+    make(&hung.cluster, "/out");
+    store(&hung.cluster, "/out/first");
+    fs::write(&hung.slow, "").expect("written");
+    block_on(async { put(&hung.cluster.client().await, "/out/large", 2, BYTES).await });
+    let upload = hung.stalls_in_an_upload("could not send an order's parts within 1m");
+    assert!(!hung.uploads().contains(&upload), "the upload that was given up is still there");
+    fs::remove_file(&hung.slow).expect("it is slow");
+    hung.gets("large", 2, BYTES);
+}
+
+/// Its datanode cannot end it while nothing is answered, and the manager has no record of it.
+#[test]
+fn upload_whose_store_hangs_with_it_is_ended_when_the_store_is_back() {
+    const BYTES: usize = 100_000;
+    let Some(hung) = Hung::new("upload_whose_store_hangs_with_it") else { return };
+    make(&hung.cluster, "/out");
+    store(&hung.cluster, "/out/first");
+    fs::write(&hung.stuck, "").expect("written");
+    block_on(async { put(&hung.cluster.client().await, "/out/late", 2, BYTES).await });
+    let upload = hung.stalls_in_an_upload("no answer within 20");
+    assert!(hung.uploads().contains(&upload), "it was ended although nothing was answered");
+    fs::remove_file(&hung.stuck).expect("it is stuck");
+    hung.gets("late", 2, BYTES);
 }

@@ -11,7 +11,9 @@ use crate::cluster::{
 };
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::message::{Attributes, BlockLength, Create, Grant, GrantedBlock};
+use sanderling_protocol::message::{
+    Attributes, BlockLength, Create, CreateMode, Grant, GrantedBlock,
+};
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{
     Epoch, Event, EventKind, Header, Instant, Millis, NodeInfo, Nonce, Op, Reply, Request, Tier,
@@ -379,8 +381,18 @@ struct SilentWriter {
 impl SilentWriter {
     /// Creates a file for which so many bytes are reserved.
     async fn create(cluster: &Cluster, client: &Client, name: &str, bytes: usize) -> Self {
+        Self::create_as(cluster, client, (name, CreateMode::New), bytes).await
+    }
+
+    /// The same in a mode: with another one the file gets its name when it is sealed.
+    async fn create_as(
+        cluster: &Cluster,
+        client: &Client,
+        (name, mode): (&str, CreateMode),
+        bytes: usize,
+    ) -> Self {
         let expected_bytes = Some(bytes as u64);
-        let create = Create { expected_bytes, ..Create::new(path(name), Nonce(1)) };
+        let create = Create { mode, expected_bytes, ..Create::new(path(name), Nonce(1)) };
         let grant = match client.request(Request::Create(create)).await {
             Ok(Reply::Grant(grant)) => grant,
             other => panic!("{name}: {other:?}"),
@@ -433,6 +445,27 @@ async fn until_looked_up(cluster: &Cluster, client: &Client, name: &str) {
     }
 }
 
+/// Ends the namenode, and starts one on the directory of before [`start_on`].
+fn take_back(cluster: &mut Cluster) {
+    cluster.namenode.kill();
+    fs::rename(cluster.path("catalog"), cluster.path("wrong")).expect("renamed");
+    fs::rename(cluster.path("lost"), cluster.path("catalog")).expect("renamed");
+    cluster.start_namenode(&[]);
+}
+
+/// Waits until the lease of a file's writer has ended, and returns the length of the file.
+async fn until_sealed(client: &Client, name: &str) -> u64 {
+    let limit = std::time::Instant::now() + SOON;
+    loop {
+        let stat = client.stat(&path(name)).await.expect("it is in the backup");
+        if stat.is_sealed {
+            return stat.bytes;
+        }
+        assert!(std::time::Instant::now() < limit, "its writer's lease does not end");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 /// The operator notices in time that the namenode runs on a directory that has less. In there the
 /// writer's lease has ended, and its file with it.
 #[test]
@@ -449,29 +482,55 @@ fn bytes_that_were_published_after_the_backup_are_not_trimmed_at_first() {
         writer.publish(&client, all.len()).await;
         tokio::task::block_in_place(|| start_on(&mut cluster, &file));
         let client = cluster.client().await;
-        let limit = std::time::Instant::now() + SOON;
-        let stat = loop {
-            let stat = client.stat(&path("/file")).await.expect("it is in the backup");
-            if stat.is_sealed {
-                break stat;
-            }
-            assert!(std::time::Instant::now() < limit, "its writer's lease does not end");
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        };
-        assert_eq!(stat.bytes, BYTES as u64);
+        assert_eq!(until_sealed(&client, "/file").await, BYTES as u64);
         until_looked_up(&cluster, &client, "/first").await;
         // This is the fault: the wrong catalog is served for longer than an end must have been
         // shown.
         tokio::time::sleep(TRIMMED_AFTER).await;
         until_looked_up(&cluster, &client, "/second").await;
-        cluster.namenode.kill();
-        fs::rename(cluster.path("catalog"), cluster.path("wrong")).expect("renamed");
-        fs::rename(cluster.path("lost"), cluster.path("catalog")).expect("renamed");
-        tokio::task::block_in_place(|| cluster.start_namenode(&[]));
+        tokio::task::block_in_place(|| take_back(&mut cluster));
         let client = cluster.client().await;
         writer.seal(&client, all.len()).await;
         let read = client.get(&path("/file")).await;
         assert!(read.expect("no byte is lost") == all, "other bytes");
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!(report.bytes, 0, "{report:?}");
+    });
+}
+
+/// In the backup one of them has no name yet, and the other one no byte. What their writers' leases
+/// leave there when they end would be dropped.
+#[test]
+fn files_that_were_sealed_after_the_backup_are_whole_when_the_start_is_taken_back() {
+    let mut cluster = Cluster::start(quiet(1));
+    let bytes = bytes_of(7, BYTES);
+    block_on(async {
+        let client = cluster.client().await;
+        let mut writers = Vec::new();
+        for (name, mode) in [("/unnamed", CreateMode::Replace), ("/blank", CreateMode::New)] {
+            let of = (name, mode);
+            writers.push(SilentWriter::create_as(&cluster, &client, of, BYTES).await);
+        }
+        let other = SilentWriter::create(&cluster, &client, "/other", BYTES).await;
+        other.write(0, &bytes[..5000]).await;
+        other.publish(&client, 5000).await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        for writer in &writers {
+            writer.write(0, &bytes).await;
+            writer.seal(&client, BYTES).await;
+        }
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        // The leases of all three are of the same time.
+        assert_eq!(until_sealed(&client, "/other").await, 5000);
+        // This is the fault: the wrong catalog is served until a datanode would have dropped them.
+        tokio::time::sleep(TRIMMED_AFTER).await;
+        tokio::task::block_in_place(|| take_back(&mut cluster));
+        let client = cluster.client().await;
+        for name in ["/unnamed", "/blank"] {
+            let read = client.get(&path(name)).await;
+            assert!(read.expect("no byte is lost") == bytes, "{name} has other bytes");
+        }
         let report = client.report().await.expect("the namenode answers");
         assert_eq!(report.bytes, 0, "{report:?}");
     });

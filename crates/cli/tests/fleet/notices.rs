@@ -552,3 +552,25 @@ fn notice_whose_outcome_is_not_known_gets_502_and_is_given_again() {
         until_drained(&client, "noticed").await;
     });
 }
+
+/// The refusal is final, so the process ends long before its deadline.
+#[test]
+fn sigterm_whose_notice_is_refused_for_good_ends_with_the_refusal() {
+    let cluster = Cluster::of(1);
+    block_on(async {
+        let why = "a test refuses it".to_owned();
+        let namenode = &cluster.namenode.address;
+        let refusal = Refusal::BadRequest { why };
+        let relay = Relay::refusing(namenode, request_with_a_notice, refusal).await;
+        let words = ["datanode", "--namenode", &relay.address, "--name", "noticed"];
+        let flags = ["--dram", "64MiB", "--sigterm-deadline", "200s"];
+        let mut noticed = cluster.serve("noticed", &[&words[..], &flags].concat());
+        relay.close();
+        noticed.terminate();
+        let status = tokio::task::block_in_place(|| noticed.wait(SOON));
+        let log = noticed.log();
+        assert_eq!(status.code(), Some(5), "{log}");
+        assert!(log.contains("the namenode refused the notice: "), "{log}");
+        assert!(log.contains("a test refuses it") && !log.contains("within 3m20s"), "{log}");
+    });
+}

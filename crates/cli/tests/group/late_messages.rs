@@ -23,7 +23,7 @@ fn page(group: &Group, place: usize) -> Value {
 }
 
 /// Returns the term of a member, and the address of the one that it takes for the leader.
-fn seen(group: &Group, place: usize) -> (u64, String) {
+pub(crate) fn seen(group: &Group, place: usize) -> (u64, String) {
     let page = page(group, place);
     let mut rows = page["members"].as_array().into_iter().flatten();
     let leader = rows.find(|row| row["role"] == "Leader").and_then(|row| row["address"].as_str());

@@ -25,6 +25,7 @@ mod recovery;
 mod restored;
 mod rogue_members;
 mod secrets;
+mod slow_lookups;
 mod snapshots;
 mod suspended;
 mod unfit;

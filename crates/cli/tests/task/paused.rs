@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cluster::tasks::{TaskPlace, is_root, library};
+use crate::cluster::tasks::{ELSEWHERE, TaskPlace, is_root, library};
 use crate::cluster::{SOON, until};
 use tempfile::TempDir;
 
@@ -16,9 +16,6 @@ const LOCK_AGE: [&str; 2] = ["--lock-age", "2s"];
 
 /// The source of the library that stops a process.
 const STOP: &str = include_str!("stop.c");
-
-/// How a runner is started that cannot be seen from here, as one on another machine.
-const ELSEWHERE: [&str; 5] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
 
 /// A task with generations in a directory, and a `task gc` that was stopped when it had removed the
 /// oldest one. It is killed when its test is over.

@@ -1,11 +1,14 @@
 //! A task that changes its state here and there, so that chunks of many packs lie side by side in
 //! the newest generation.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root, library};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cluster::tasks::{ELSEWHERE, SmallDisk, TaskPlace, is_root, library, within};
 use crate::cluster::{SOON, program_at, run, until};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -208,6 +211,31 @@ impl SparseTask {
         (count, bytes / 1_000_000)
     }
 
+    /// Returns the names of the packs, without what is being written.
+    fn pack_names(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.backend.join("count/packs")).expect("readable");
+        let names = entries.map(|entry| entry.expect("readable").file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        names.filter(|name| !name.starts_with('.')).collect()
+    }
+
+    /// Starts a collection, by a command around it and with variables in its environment.
+    fn begin_to_collect(
+        &self,
+        name: &str,
+        around: &[&str],
+        variables: &[(&str, &LocalPath)],
+    ) -> BegunCollection {
+        let log = self.place.path(&format!("{name}.log"));
+        let file = fs::File::create(&log).expect("a log");
+        let mut task = self.place.task("gc");
+        task.args(["--keep", "1", "--lock-age", "2s"]);
+        let mut command = within(around, task);
+        command.envs(variables.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        BegunCollection { process: SparseRunner(command.spawn().expect("started")), log }
+    }
+
     fn collect(&self, flags: &[&str]) -> Value {
         let ran = run(self.place.task("gc").arg("--json").args(flags));
         assert_eq!(ran.code, 0, "{ran}");
@@ -223,6 +251,34 @@ impl SparseTask {
         assert_eq!(restored.code, 0, "{restored}");
         let equal = run(Command::new("python3").arg(&self.task).arg(&to));
         assert_eq!(equal.code, 0, "{equal}");
+    }
+}
+
+/// A collection that may be stopped.
+struct BegunCollection {
+    process: SparseRunner,
+    log: PathBuf,
+}
+
+impl BegunCollection {
+    fn until_stopped(&self) {
+        let stat = format!("/proc/{}/stat", self.process.0.id());
+        until("it is stopped", SOON, || {
+            let stat = fs::read_to_string(&stat).unwrap_or_default();
+            let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+            state.starts_with('T').then_some(())
+        });
+    }
+
+    fn go_on(&self) {
+        kill_process(Pid::from_child(&self.process.0), Signal::CONT).expect("it is there");
+    }
+
+    /// Waits for its end. Returns its exit code and what it logged.
+    fn end(mut self) -> (Option<i32>, String) {
+        let process = &mut self.process.0;
+        let ended = until("it ends", SOON, || process.try_wait().expect("our own child"));
+        (ended.code(), fs::read_to_string(&self.log).expect("a log"))
     }
 }
 
@@ -269,6 +325,69 @@ fn collection_that_is_killed_when_it_has_rewritten_packs_leaves_the_state_to_the
     let last = stored.collect(&["--keep", "1"]);
     assert_eq!((&last["rewritten_packs"], &last["removed_packs"]), (&0.into(), &1.into()));
     assert_eq!(stored.packs(), (2, 16));
+    stored.verify();
+}
+
+/// When it is stopped it has stored its pack, which is in no manifest. The next one removes that,
+/// and has stored its own when the first one goes on.
+#[test]
+fn collection_that_lost_its_lock_after_it_stored_a_pack_leaves_that_of_the_next_one() {
+    if !is_root("collection_that_lost_its_lock_after_it_stored_a_pack") {
+        return;
+    }
+    let stored = SparseTask::new();
+    let Some(library) = library(stored.directory.path(), STOP) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let before = stored.pack_names();
+    let stop = [("LD_PRELOAD", library.as_path()), ("STOP_LINKED", LocalPath::new("/packs/"))];
+    let first = stored.begin_to_collect("first", &[], &stop);
+    first.until_stopped();
+    let of_first: BTreeSet<String> = stored.pack_names().difference(&before).cloned().collect();
+    assert_eq!(of_first.len(), 1, "{of_first:?} {before:?}");
+    let hold = stored.place.path("hold");
+    fs::write(&hold, "").expect("written");
+    let variables = [&stop[..], &[("HOLD_IF", hold.as_path())]].concat();
+    let second = stored.begin_to_collect("second", &ELSEWHERE, &variables);
+    let packs = until("the second one has stored its pack", SOON, || {
+        let names = stored.pack_names();
+        (names.len() == 3 && names.is_disjoint(&of_first)).then_some(names)
+    });
+    first.go_on();
+    let (code, log) = first.end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("another runner has the task count"), "{log}");
+    assert!(!log.contains("sparse packs stay"), "{log}");
+    assert_eq!((stored.pack_names(), stored.place.generations()), (packs, vec![2]));
+    fs::remove_file(&hold).expect("it is there");
+    let (code, log) = second.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
+    stored.verify();
+}
+
+/// The pack that it was about to read is gone when it goes on.
+#[test]
+fn collection_that_lost_its_lock_before_it_read_a_pack_ends_and_refuses_no_generation() {
+    if !is_root("collection_that_lost_its_lock_before_it_read_a_pack") {
+        return;
+    }
+    let stored = SparseTask::new();
+    let Some(library) = library(stored.directory.path(), STOP) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let stop = [("LD_PRELOAD", library.as_path()), ("STOP_READ", LocalPath::new("/packs/"))];
+    let first = stored.begin_to_collect("first", &[], &stop);
+    first.until_stopped();
+    assert_eq!(stored.place.generations(), [2]);
+    let (code, log) = stored.begin_to_collect("second", &ELSEWHERE, &[]).end();
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
+    first.go_on();
+    let (code, log) = first.end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("another runner of count has its lock"), "{log}");
+    assert_eq!((stored.packs(), stored.place.generations()), ((2, 16), vec![3]));
     stored.verify();
 }
 

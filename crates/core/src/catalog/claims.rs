@@ -65,8 +65,8 @@ impl Cancellations {
         self.0.get(&id).is_some_and(|at| *at + ON_ITS_WAY_MAX >= known_at)
     }
 
-    /// Returns whether a repeated notice of a node would change something, or a recommendation, which
-    /// has no deadline: the log does not have it, and it was not taken back.
+    /// Returns whether a repeated notice of a node would change something, or a recommendation,
+    /// which has no deadline: the log does not have it, and it was not taken back.
     pub(super) fn is_forgotten(
         &self,
         id: NodeId,

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 /// for its store goes first what has bytes missing. 9: a renamed object that its store lacks by
 /// the old name has the bytes of the new one until that is reported, also after they were read
 /// back. 10: the log has reports by which name a store lacks an object
-/// ([`DurableAction::Report`](super::DurableAction::Report)), which programs of before cannot read.
+/// ([`DurableAction::Report`](super::DurableAction::Report)), which programs of before cannot read,
+/// and no writer's lease ends in the first 30 s after a start if bytes would be dropped by that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Rules(pub(super) u32);
 
@@ -97,5 +98,10 @@ impl Rules {
     /// Returns whether the new name of a renamed object is kept by which its store may have it.
     pub(super) const fn keeps_new_names(self) -> bool {
         self.0 >= 9
+    }
+
+    /// Returns whether a lease whose end would have bytes dropped ends later after a start.
+    pub(super) const fn keeps_unsealed(self) -> bool {
+        self.0 >= 10
     }
 }

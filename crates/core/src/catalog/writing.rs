@@ -18,6 +18,7 @@ use super::block::{BlockState, allocated_bytes};
 use super::block_allocation::{check_placed, new_block, reserved_bytes};
 use super::block_map::Published;
 use super::copies::ROOM_IS_MADE;
+use super::history::UNKNOWN_KEPT;
 use super::job_limits::attribute_bytes;
 use super::log::Placement;
 use super::loss::lost_ranges;
@@ -551,7 +552,12 @@ impl Catalog {
                 .schedule(self.service.lease_end(lease.until, self.lease), Timer::Lease(id));
             return;
         }
-        if !object.is_bound {
+        let is_bound = object.is_bound;
+        if !lease.is_recovering && self.waits_for_another_log(id, is_bound) {
+            self.service.schedule(self.service.resumed_at() + UNKNOWN_KEPT, Timer::Lease(id));
+            return;
+        }
+        if !is_bound {
             self.delete_tree(id, orders);
             return;
         }
@@ -565,6 +571,16 @@ impl Catalog {
         if self.data_mut(id).lease.is_some() {
             self.service.schedule(self.served() + RECOVERY_RETRY, Timer::Lease(id));
         }
+    }
+
+    /// Returns whether the end of a writer's lease waits after a start, because datanodes would
+    /// drop bytes by it that another log counts: all of an object without a name, else those of
+    /// blocks of which no length was published. An operator may have started on an older directory
+    /// and go back to one in which the writer has sealed the object.
+    fn waits_for_another_log(&self, id: ObjectId, is_bound: bool) -> bool {
+        let is_blank = |block: BlockId| self.blocks[&block].length == 0;
+        let drops = || !is_bound || self.unended_blocks(id).into_iter().any(is_blank);
+        self.reaping.rules.keeps_unsealed() && self.keeps_unknown(self.now) && drops()
     }
 
     /// Returns whether a writer's lease has time left.

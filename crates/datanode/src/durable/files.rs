@@ -271,13 +271,13 @@ impl Files {
     }
 
     pub(super) async fn begin(self: &Arc<Self>) -> Result<String, StoreError> {
-        self.run(|files| {
+        let made = self.run(|files| {
             let upload = format!("{:032x}", rand::random::<u128>());
             let place = files.upload(&upload)?;
-            OpenOptions::new().write(true).create_new(true).open(place)?;
-            Ok(upload)
-        })
-        .await
+            OpenOptions::new().write(true).create_new(true).open(&place)?;
+            Ok(UnclaimedUpload { upload, place: Some(place) })
+        });
+        Ok(made.await?.claim())
     }
 
     pub(super) async fn send(
@@ -388,6 +388,31 @@ impl Files {
     }
 }
 
+/// The file of an upload that was just made. It is removed unless its caller still waits for it: no
+/// other process has its name.
+struct UnclaimedUpload {
+    upload: String,
+    /// `None` once the caller has it.
+    place: Option<PathBuf>,
+}
+
+impl UnclaimedUpload {
+    /// Keeps the file, and returns the upload's name.
+    fn claim(mut self) -> String {
+        self.place = None;
+        std::mem::take(&mut self.upload)
+    }
+}
+
+impl Drop for UnclaimedUpload {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            // The store fails: it stays, as what is left by a process that ends.
+            let _ = fs::remove_file(place);
+        }
+    }
+}
+
 /// Returns until when a removal or an adoption that begins now may change the store. Its caller
 /// does not wait for longer. A thread that goes on then must not remove what is stored later, nor
 /// take the store from a cluster that has adopted it.
@@ -469,6 +494,20 @@ mod tests {
         let taken = fs::read_to_string(files.owner()).unwrap();
         assert_eq!(taken, format!("{wanted}\nadopted from {OWNER}\n"));
         assert!(!upload.exists());
+    }
+
+    #[test]
+    fn upload_for_which_its_caller_does_not_wait_any_more_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let made = |name: &str| {
+            let file = place.path().join(name);
+            fs::write(&file, b"").unwrap();
+            UnclaimedUpload { upload: name.to_owned(), place: Some(file) }
+        };
+        assert_eq!(made("01").claim(), "01");
+        drop(made("02"));
+        let names = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["01"]);
     }
 
     #[test]

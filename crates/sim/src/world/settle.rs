@@ -10,10 +10,11 @@ use crate::wire::Host;
 /// heartbeats.
 pub(super) const SETTLE_MICROS: u64 = 500_000;
 
-/// Longest time from the end of the faults until everything has settled, in microseconds: the
-/// longest notice (8 s), the longest lease (4 s) with its recovery, a job's lease (5 s), a client's
-/// deadline (9 s) one after the other, and some.
-const SETTLE_MICROS_MAX: u64 = 45_000_000;
+/// Longest time from the end of the faults until everything has settled, in microseconds: after the
+/// last start, 30 s in which no lease ends whose end would have bytes dropped; the longest notice
+/// (8 s), the longest lease (4 s) with its recovery, a job's lease (5 s), a client's deadline (9 s)
+/// one after the other.
+const SETTLE_MICROS_MAX: u64 = 60_000_000;
 
 /// Time after which what is still the same goes on for ever: longer than a reservation lasts. That
 /// is 20 s (`BACKGROUND_MOVE_MILLIS_MAX`).

@@ -232,6 +232,36 @@ fn vanished_writer_is_fenced_at_the_datanode_before_another_may_write() {
     assert_eq!(appended.bytes, 1000);
 }
 
+/// Another log may have what their writers have sealed: an operator may go back to that one.
+#[test]
+fn lease_whose_end_would_have_bytes_dropped_ends_no_sooner_than_30_s_after_a_start() {
+    let mut rig = Rig::with_nodes(1);
+    rig.start_again(Millis(0), 1);
+    let file = rig.file("/unnamed");
+    let unnamed = rig.create_with(Create { mode: CreateMode::Replace, ..file }).unwrap();
+    let [blank, late, written] = ["/blank", "/late", "/written"].map(|it| rig.create(it).unwrap());
+    let (object, lease) = (written.object, written.lease);
+    let lengths = vec![length(written.blocks[0].block, 700)];
+    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.start_again(Millis(10), 2);
+    rig.orders.clear();
+    rig.pass(Millis(10_001));
+    let drops = |rig: &Rig| rig.orders.iter().any(|it| matches!(it.order, Order::Drop { .. }));
+    assert!(!drops(&rig), "{:?}", rig.orders);
+    rig.answer_orders(700);
+    let is_sealed = |rig: &mut Rig, name: &str| rig.stat(name).unwrap().is_sealed;
+    assert!(is_sealed(&mut rig, "/written") && !is_sealed(&mut rig, "/blank"));
+    // Its writer is back.
+    assert_eq!(rig.seal(&late, &[10]).unwrap().bytes, 10);
+    rig.pass(Millis(19_990));
+    assert!(!drops(&rig) && !is_sealed(&mut rig, "/blank"));
+    rig.pass(Millis(10));
+    assert!(drops(&rig) && is_sealed(&mut rig, "/blank"));
+    for ended in [&unnamed, &blank] {
+        rig.seal(ended, &[10]).unwrap_err();
+    }
+}
+
 #[test]
 fn object_whose_node_forgot_several_blocks_is_counted_once_for_the_cause() {
     let mut rig = Rig::with_nodes(1);
