@@ -58,6 +58,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         // Every word after it is the demonstration's, also where this program has such a flag.
         return ended(demo::run(args.iter().skip(2).cloned()), Output::default(), &[]);
     }
+    // A runner starts this program again for its task, with these words alone.
+    if let Some(result) = args.get(1..).and_then(sanderling_task::run_own) {
+        return ended(result, Output::default(), &args);
+    }
     let early = Output { is_json: args.iter().any(|it| it == "--json"), is_quiet: true };
     // What is wrong with the file is reported before what is wrong with the words.
     let line = match ServerCommandLine::of(Cli::command, args.clone()) {

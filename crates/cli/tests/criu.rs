@@ -552,6 +552,83 @@ fn damaged_generation_of_criu_is_refused_for_the_one_before() {
     assert!(ran.stderr.contains("restored generation"), "{ran}");
 }
 
+/// Reads an image as CRIU does, to the end of its pipe, and makes a file when it has come.
+const READER: &str = r#"
+import os, socket, sys
+directory = sys.argv[sys.argv.index("-D") + 1]
+name = b"pages-1.img"
+server = socket.socket(socket.AF_UNIX)
+server.connect(os.path.join(directory, "streamer-serve.sock"))
+message = bytes([0x0A, len(name)]) + name
+server.sendall(len(message).to_bytes(4, "little") + message)
+assert server.recv(6, socket.MSG_WAITALL) == b"\x02\x00\x00\x00\x08\x01"
+open(os.environ["BEGUN"], "w").close()
+reader, writer = os.pipe()
+socket.send_fds(server, [b"\0"], [writer])
+os.close(writer)
+total = 0
+while part := os.read(reader, 1 << 20):
+    total += len(part)
+with open(os.environ["ENDED"], "w") as file:
+    print(total, file=file)
+sys.exit(1)
+"#;
+
+/// Flips one byte in each MiB of the first halves of large packs. These have pages of the task's
+/// memory there: the index is at the end of the last pack of a dump.
+fn damage_pages(place: &Place) {
+    let entries = std::fs::read_dir(place.path("backend/count/packs")).expect("packs");
+    for path in entries.map(|it| it.expect("readable").path()) {
+        let mut bytes = std::fs::read(&path).expect("readable");
+        if bytes.len() < 8 << 20 {
+            continue;
+        }
+        let middle = bytes.len() / 2;
+        bytes[..middle].iter_mut().step_by(1 << 20).skip(1).for_each(|byte| *byte ^= 1);
+        std::fs::write(&path, bytes).expect("written");
+    }
+}
+
+/// With CRIU, and with a reader that would notice an end.
+#[test]
+fn image_with_a_damaged_chunk_has_no_end_for_criu_and_its_task_never_runs() {
+    let Some(place) = Place::new("image_with_a_damaged_chunk") else { return };
+    // The two that are kept have all of the memory.
+    place.publish("memory", &["--keep", "2"], 3);
+    let (stub, begun, ended) = (place.path("stub"), place.path("begun"), place.path("ended"));
+    let (reader, real) = (place.path("reader.py"), place.criu.display());
+    std::fs::write(&reader, READER).expect("written");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = restore ] && exec python3 '{}' \"$@\"\nexec '{real}' \"$@\"\n",
+        reader.display()
+    );
+    std::fs::write(&stub, script).expect("written");
+    std::fs::set_permissions(&stub, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let restore = |criu: &LocalPath| {
+        let mut runner = place.runner_with("criu", criu, "memory", &[]);
+        run(runner.env("BEGUN", &begun).env("ENDED", &ended))
+    };
+    // The reader comes to the end of an image that is whole.
+    let ran = restore(&stub);
+    assert!(ran.code == 1 && ran.stderr.contains("CRIU cannot restore generation"), "{ran}");
+    let total: u64 = place.text("ended").trim().parse().expect("bytes");
+    assert!(total > 48 << 20, "{total} bytes");
+    for made in [&begun, &ended] {
+        std::fs::remove_file(made).expect("it was made");
+    }
+    damage_pages(&place);
+    let before = place.numbers().len();
+    for criu in [&stub, &place.criu] {
+        let ran = restore(criu);
+        assert_eq!(ran.code, 5, "{ran}");
+        assert!(ran.stderr.contains("is refused: its chunk"), "{ran}");
+        assert!(ran.stderr.contains("no generation of count can be restored"), "{ran}");
+        assert!(!ran.stderr.contains("restored generation"), "{ran}");
+        assert!(begun.exists() && !ended.exists(), "its bytes: {}", place.text("ended"));
+        assert_eq!(place.numbers().len(), before, "the task went on");
+    }
+}
+
 /// The packs can be listed, and not be read: from the start, and from when CRIU runs.
 #[test]
 fn backend_that_fails_during_a_restore_costs_no_generation() {
@@ -559,7 +636,8 @@ fn backend_that_fails_during_a_restore_costs_no_generation() {
     let Some(library) = library(place.directory.path(), include_str!("task/fail_reads.c")) else {
         return eprintln!("SKIPPED: no C compiler");
     };
-    place.publish("memory", &[], 1);
+    // More than is read before CRIU runs: 64 MiB of the largest image, and the packs beside it.
+    place.publish("large", &[], 1);
     let entries = std::fs::read_dir(place.path("backend/count/generations")).expect("listed");
     assert!(entries.count() >= 2, "an older one could be restored");
     let newest = place.newest().expect("published");

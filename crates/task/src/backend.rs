@@ -15,7 +15,9 @@ use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::output::Output;
 use sanderling_command::refused;
 use sanderling_command::session::Session;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Condition, DurableState, Entry, ObjectKind};
+use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path as StorePath, Refusal, amount};
 use thiserror::Error;
 use tokio::time::sleep;
@@ -265,11 +267,29 @@ impl TaskBackend {
                 }
             }
         };
-        found.transpose().map_err(|bytes| {
-            let (found, most) = (amount::bytes(bytes), amount::bytes(bytes_max));
-            let cause = format!("{self}: {name} has {found}, and {most} are most");
-            TaskFailure::TooLong.failure(Exit::Failure, cause)
-        })
+        found.transpose().map_err(|bytes| self.too_long(name, bytes, bytes_max))
+    }
+
+    /// Returns an object as [`Self::get_within`] does, in pieces that follow each other. Those of
+    /// Sanderling stay where the client has them, perhaps in a datanode's memory.
+    ///
+    /// # Errors
+    /// As [`Self::get_within`].
+    pub(crate) async fn get_pieces(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<Vec<Bytes>>, Failure> {
+        let Self::Store { client, root, .. } = self else {
+            let found = self.get_within(name, bytes_max).await?;
+            return Ok(found.map(|bytes| vec![bytes]));
+        };
+        match read_pieces(client, &below(root, name)?, bytes_max).await {
+            Ok(Ok(pieces)) => Ok(Some(pieces)),
+            Ok(Err(bytes)) => Err(self.too_long(name, bytes, bytes_max)),
+            Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(None),
+            Err(error) => Err(self.failed(&error)),
+        }
     }
 
     /// Returns a range of an object's bytes, or as many of them as there are; `None` if there is
@@ -457,6 +477,12 @@ impl TaskBackend {
         written.map_err(|error| Failure::file(&path, error))
     }
 
+    fn too_long(&self, name: &str, bytes: u64, bytes_max: u64) -> Failure {
+        let (found, most) = (amount::bytes(bytes), amount::bytes(bytes_max));
+        let cause = format!("{self}: {name} has {found}, and {most} are most");
+        TaskFailure::TooLong.failure(Exit::Failure, cause)
+    }
+
     fn failed(&self, error: &ClientError) -> Failure {
         match self {
             Self::Store { namenode, .. } => refused::client(error, namenode),
@@ -533,6 +559,33 @@ async fn read_object(
             return Ok(Err(bytes));
         }
         match reader.read_range(0, bytes).await {
+            // Another object has the name by now.
+            Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
+                reads += 1
+            }
+            read => return read.map(Ok),
+        }
+    }
+}
+
+/// Reads an object of Sanderling as [`read_object`] does, block by block.
+async fn read_pieces(
+    client: &Client,
+    path: &StorePath,
+    bytes_max: u64,
+) -> Result<Result<Vec<Bytes>, u64>, ClientError> {
+    let mut reads = 1;
+    loop {
+        let reader = client.open(path).await?;
+        let bytes = reader.bytes();
+        if bytes > bytes_max {
+            return Ok(Err(bytes));
+        }
+        let block = u64::from(BLOCK_BYTES_MAX);
+        let range = |offset: u64| ByteRange { offset, bytes: block.min(bytes - offset) };
+        let ranges: Vec<ByteRange> =
+            (0..bytes).step_by(BLOCK_BYTES_MAX as usize).map(range).collect();
+        match reader.read_ranges(&ranges).await {
             // Another object has the name by now.
             Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
                 reads += 1

@@ -20,9 +20,9 @@ use crate::driver::{CapturedState, CheckpointDriver, ReadState, TaskHandle};
 use crate::dump_gate::DumpGate;
 use crate::generations::{Generations, is_of_generation};
 use crate::image_queue::ImageQueue;
-use crate::image_server::ImageServer;
+use crate::image_server::{ImageServer, ServedImages};
 use crate::image_stream::{CAPTURE_SOCKET, SERVE_SOCKET, receive};
-use crate::namespaces::{InitReply, InitRequest, NamespacesHandle};
+use crate::namespaces::{InitReply, InitRequest, TaskNamespaces};
 use crate::pack_writer::PackWriter;
 use crate::private_directory::PrivateDirectory;
 
@@ -121,14 +121,15 @@ impl Criu {
     }
 
     /// Restores a generation in namespaces. Returns the process id of the task in there, and its
-    /// pipes; `Err` in the inner result if the generation is of no use.
+    /// pipes; `Err` in the inner result if the generation is of no use. When CRIU fails, or an
+    /// image cannot be read, the namespaces are ended.
     ///
     /// # Errors
     /// The backend cannot be read, CRIU failed although the generation is good, or the namespaces
     /// have ended: try this generation again, and not the one before it.
     pub(crate) async fn restore(
         &self,
-        namespaces: &NamespacesHandle,
+        namespaces: &mut TaskNamespaces,
         generations: &Generations,
         manifest: &CheckpointManifest,
         record: &CriuRecord,
@@ -139,25 +140,33 @@ impl Criu {
         };
         let directory = WorkDirectory::new()?;
         let listener = directory.listener(SERVE_SOCKET)?;
-        let (stop, failed) = server.serve(listener, directory.path().join(SERVE_SOCKET));
+        let path = directory.path().join(SERVE_SOCKET);
+        let ServedImages { stop, mut failed, ended } = server.serve(listener, path);
         let mut arguments = self.arguments("restore", directory.path(), record.has_own_network);
         arguments.extend(["-d".to_owned(), "--restore-sibling".to_owned()]);
-        let reply = namespaces
-            .call(&InitRequest::Restore {
-                criu: self.program.clone(),
-                arguments,
-                pipes: record.output_pipes.clone(),
-                has_own_network: record.has_own_network,
-            })
-            .await;
-        drop(stop);
-        let (reply, failed) = (reply?, failed.await.ok().flatten());
-        let socket = match failed {
-            // The socket alone has failed: what CRIU reports counts.
-            Some(failure) if failure.kind == FailureKind::CriuRestore => Some(failure.cause),
-            Some(failure) => return of_reading(failure),
-            None => None,
+        let request = InitRequest::Restore {
+            criu: self.program.clone(),
+            arguments,
+            pipes: record.output_pipes.clone(),
+            has_own_network: record.has_own_network,
         };
+        let handle = namespaces.handle();
+        let replied = tokio::select! {
+            reply = handle.call(&request) => Ok(reply),
+            Ok(failure) = &mut failed => Err(failure),
+        };
+        if !matches!(replied, Ok(Ok(InitReply::Running { .. }))) {
+            // Nothing of the task is to run. CRIU may wait for an image that cannot be read.
+            namespaces.kill().await;
+        }
+        drop(stop);
+        let socket = ended.await.ok().flatten();
+        let reply = match (replied, failed.try_recv()) {
+            (Err(failure), _) | (Ok(_), Ok(failure)) => return of_reading(failure),
+            (Ok(reply), Err(_)) => reply?,
+        };
+        // The socket alone has failed: what CRIU reports counts.
+        let socket = socket.map(|failure| failure.cause);
         let code = match reply {
             InitReply::Running { root, pipes } => return Ok(Ok((root, pipes))),
             InitReply::Criu { code } => code,

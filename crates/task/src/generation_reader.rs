@@ -2,11 +2,12 @@
 //!
 //! A stream is read in batches of chunks. The bytes of a batch come from packs that are held, or
 //! from ranges of those that are not. While a batch is delivered, those after it are decrypted and
-//! expanded on other threads, and the pack that follows is fetched.
+//! expanded on other threads, and the pack that follows is fetched. The memory of a batch that was
+//! delivered is used for one of those that follow.
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -18,17 +19,20 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use zstd::bulk::Decompressor;
 
 use crate::encryption::{PackCipher, TaskKey};
-use crate::pack_cache::{PackCache, stored_bytes};
+use crate::pack_cache::{PackBytes, PackCache, stored_bytes};
 use crate::reserved_memory::PackMemory;
 use crate::task_failure::TaskFailure;
 
 /// Bytes of the stream that are decoded at once, a whole number of chunks. Chunks that follow each
 /// other are read with one range of up to so many bytes. Chosen, not measured.
-const BATCH_BYTES: u64 = 16 * CHUNK_BYTES as u64;
+pub(crate) const BATCH_BYTES: u64 = 16 * CHUNK_BYTES as u64;
 
-/// Batches that are decoded before they are delivered: two processors are at work, and a read holds
-/// 3 MiB with the one that is delivered. CRIU reads many images at once. Chosen, not measured.
-const DECODING_MAX: usize = 2;
+/// Batches that are decoded while another one is delivered: two processors are at work then, and a
+/// read holds 3 MiB in all. CRIU reads many images at once. Chosen, not measured.
+pub(crate) const DECODING_MAX: usize = 2;
+
+/// Rooms that wait for a batch, as many as one read uses. Those of more reads at once are freed.
+const SPARE_MAX: usize = DECODING_MAX + 1;
 
 /// Chunks after a batch among which the next pack is looked for: 32 MiB of the stream, as much as a
 /// pack has. Chosen, not measured.
@@ -36,14 +40,14 @@ const AHEAD_CHUNKS: usize = 512;
 
 /// Where the packs of a generation are stored.
 pub(crate) trait PackSource: Send + Sync + 'static {
-    /// Returns a whole pack; `None` if there is none of that name.
+    /// Returns a whole pack in pieces that follow each other; `None` if there is none of that name.
     ///
     /// # Errors
     /// [`TaskFailure::TooLong`]: it is longer. The backend cannot be read.
     fn whole(
         &self,
         pack: ManifestPack,
-    ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Option<Vec<Bytes>>, Failure>> + Send;
 
     /// Returns a range of a pack's bytes, or as many of them as there are; `None` if there is no
     /// pack of that name.
@@ -68,6 +72,15 @@ pub(crate) struct GenerationReader<S> {
     /// The key of each pack, once it was derived.
     ciphers: Vec<OnceLock<PackCipher>>,
     cache: PackCache,
+    spare: Mutex<Spare>,
+}
+
+/// What batches do not need any more, for those that follow.
+#[derive(Default)]
+struct Spare {
+    /// Each has the bytes of the batch before.
+    rooms: Vec<Vec<u8>>,
+    openers: Vec<ChunkOpener>,
 }
 
 /// A batch that is being decoded.
@@ -75,7 +88,20 @@ struct DecodingBatch<'a> {
     chunks: &'a [StoredChunk],
     /// Which of its bytes are to be delivered.
     wanted: Range<usize>,
-    bytes: JoinHandle<Result<Vec<u8>, Failure>>,
+    room: JoinHandle<Result<Vec<u8>, Failure>>,
+}
+
+/// A batch that was decoded.
+pub(crate) struct DecodedBatch {
+    room: Vec<u8>,
+    wanted: Range<usize>,
+}
+
+impl DecodedBatch {
+    /// Returns the bytes that were requested.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.room[self.wanted.clone()]
+    }
 }
 
 /// What a thread needs to open chunks, one after the other.
@@ -106,6 +132,7 @@ impl<S: PackSource> GenerationReader<S> {
             packs: manifest.packs.clone(),
             ciphers: manifest.packs.iter().map(|_| OnceLock::new()).collect(),
             cache: PackCache::new(&manifest.packs, planned, memory),
+            spare: Mutex::default(),
         })
     }
 
@@ -119,6 +146,26 @@ impl<S: PackSource> GenerationReader<S> {
         manifest: &CheckpointManifest,
         range: Range<u64>,
         mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let pass = |batch: DecodedBatch| -> Result<(), Failure> {
+            each(batch.bytes())?;
+            self.give_back(batch);
+            Ok(())
+        };
+        self.decode_range(manifest, range, || DECODING_MAX, pass).await
+    }
+
+    /// Reads a range as [`Self::read_range`] does, and passes on its batches, which are to be given
+    /// back. So many as `beside` returns are decoded while one is delivered.
+    ///
+    /// # Errors
+    /// As [`Self::read_range`].
+    pub(crate) async fn decode_range(
+        self: &Arc<Self>,
+        manifest: &CheckpointManifest,
+        range: Range<u64>,
+        beside: impl Fn() -> usize,
+        mut each: impl FnMut(DecodedBatch) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         if range.is_empty() {
             return Ok(());
@@ -134,16 +181,16 @@ impl<S: PackSource> GenerationReader<S> {
             let (present, later) = chunks.split_at(here);
             self.fetch_ahead(present, later);
             let encrypted = self.encrypted(present).await?;
-            if decoding.len() == DECODING_MAX
+            let from = range.start.max(start) - start;
+            let wanted = from as usize..(range.end.min(place.end) - start) as usize;
+            (chunks, start) = (later, place.end);
+            let room = self.decode(present.to_vec(), encrypted, place);
+            decoding.push_back(DecodingBatch { chunks: present, wanted, room });
+            while decoding.len() > beside()
                 && let Some(batch) = decoding.pop_front()
             {
                 self.deliver(batch, &mut each).await?;
             }
-            let from = range.start.max(start) - start;
-            let wanted = from as usize..(range.end.min(place.end) - start) as usize;
-            (chunks, start) = (later, place.end);
-            let bytes = self.decode(present.to_vec(), encrypted, place);
-            decoding.push_back(DecodingBatch { chunks: present, wanted, bytes });
         }
         for batch in decoding {
             self.deliver(batch, &mut each).await?;
@@ -155,22 +202,46 @@ impl<S: PackSource> GenerationReader<S> {
     async fn deliver(
         &self,
         batch: DecodingBatch<'_>,
-        each: &mut impl FnMut(&[u8]) -> Result<(), Failure>,
+        each: &mut impl FnMut(DecodedBatch) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let bytes = batch.bytes.await;
-        let bytes =
-            bytes.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))??;
-        for chunk in batch.chunks {
+        let DecodingBatch { chunks, wanted, room } = batch;
+        let room = room.await;
+        let room =
+            room.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))??;
+        for chunk in chunks {
             self.cache.note_read(chunk);
         }
-        each(&bytes[batch.wanted])
+        each(DecodedBatch { room, wanted })
+    }
+
+    /// Takes the room of a batch that was delivered, for one that follows.
+    pub(crate) fn give_back(&self, batch: DecodedBatch) {
+        let mut spare = self.spare();
+        if spare.rooms.len() < SPARE_MAX {
+            spare.rooms.push(batch.room);
+        }
+    }
+
+    /// Begins to fetch the first pack of a range that is read later, if there is room for it.
+    pub(crate) fn fetch_first(self: &Arc<Self>, manifest: &CheckpointManifest, range: &Range<u64>) {
+        if !range.is_empty()
+            && let Some(first) = chunks_within(manifest, range).first()
+        {
+            self.begin_fetch(first.pack);
+        }
     }
 
     /// Begins to fetch the pack that is required after those of a batch, if there is room for it.
     fn fetch_ahead(self: &Arc<Self>, present: &[StoredChunk], later: &[StoredChunk]) {
         let Some(last) = present.last() else { return };
         let next = later.iter().take(AHEAD_CHUNKS).find(|it| it.pack != last.pack);
-        let Some(number) = next.map(|chunk| chunk.pack) else { return };
+        if let Some(next) = next {
+            self.begin_fetch(next.pack);
+        }
+    }
+
+    /// Begins to fetch a pack that is required later, if there is room for it.
+    fn begin_fetch(self: &Arc<Self>, number: u32) {
         let Some(slot) = self.cache.slot_ahead(number) else { return };
         let reader = Arc::clone(self);
         tokio::spawn(async move {
@@ -180,7 +251,7 @@ impl<S: PackSource> GenerationReader<S> {
     }
 
     /// Returns the encrypted bytes of chunks; none of those that lie beyond the end of their pack.
-    async fn encrypted(&self, chunks: &[StoredChunk]) -> Result<Vec<Bytes>, Failure> {
+    async fn encrypted(&self, chunks: &[StoredChunk]) -> Result<Vec<Vec<Bytes>>, Failure> {
         let mut runs = Vec::new();
         let mut rest = chunks;
         while !rest.is_empty() {
@@ -188,27 +259,31 @@ impl<S: PackSource> GenerationReader<S> {
             runs.push(self.encrypted_run(run));
             rest = after;
         }
-        Ok(try_join_all(runs).await?.concat())
+        Ok(try_join_all(runs).await?.into_iter().flatten().collect())
     }
 
     /// Returns the same of chunks that follow each other in one pack.
-    async fn encrypted_run(&self, run: &[StoredChunk]) -> Result<Vec<Bytes>, Failure> {
+    async fn encrypted_run(&self, run: &[StoredChunk]) -> Result<Vec<Vec<Bytes>>, Failure> {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
         let number = first.pack;
         let (bytes, start) = match self.cache.slot(number) {
             Some(slot) => (slot.get_or_try_init(|| self.whole(number)).await?.clone(), 0),
             None => {
                 let range = u64::from(first.offset)..end_of(last);
-                (self.ranged(number, range).await?, first.offset)
+                (PackBytes::new(vec![self.ranged(number, range).await?]), first.offset)
             }
         };
-        Ok(run.iter().map(|chunk| part(&bytes, chunk.offset - start, chunk)).collect())
+        let part = |chunk: &StoredChunk| {
+            let at = (chunk.offset - start) as usize;
+            bytes.part(at..at + stored_bytes(chunk) as usize)
+        };
+        Ok(run.iter().map(part).collect())
     }
 
-    async fn whole(&self, number: u32) -> Result<Bytes, Failure> {
+    async fn whole(&self, number: u32) -> Result<PackBytes, Failure> {
         let pack = self.packs[number as usize];
         match self.source.whole(pack).await {
-            Ok(Some(bytes)) => Ok(bytes),
+            Ok(Some(pieces)) => Ok(PackBytes::new(pieces)),
             Ok(None) => Err(self.missing(pack.id)),
             Err(failure) if TaskFailure::TooLong.is(&failure) => Err(self.bad(failure.cause)),
             Err(failure) => Err(failure),
@@ -225,54 +300,73 @@ impl<S: PackSource> GenerationReader<S> {
     fn decode(
         self: &Arc<Self>,
         chunks: Vec<StoredChunk>,
-        encrypted: Vec<Bytes>,
+        encrypted: Vec<Vec<Bytes>>,
         place: Range<u64>,
     ) -> JoinHandle<Result<Vec<u8>, Failure>> {
         let reader = Arc::clone(self);
         spawn_blocking(move || reader.decoded(&chunks, &encrypted, &place))
     }
 
-    /// Returns the bytes at a place of the stream: those of its chunks, and zeros.
+    /// Returns the bytes at a place of the stream: those of its chunks, and zeros. The positions of
+    /// chunks rise. A room that was used has the bytes of another place, so that zeros are written
+    /// to whatever no chunk fills.
     fn decoded(
         &self,
         chunks: &[StoredChunk],
-        encrypted: &[Bytes],
+        encrypted: &[Vec<Bytes>],
         place: &Range<u64>,
     ) -> Result<Vec<u8>, Failure> {
-        let mut whole = vec![0; (place.end - place.start) as usize];
-        if chunks.is_empty() {
-            return Ok(whole);
-        }
-        let mut opener = ChunkOpener::new()?;
+        let mut room = self.spare().rooms.pop().unwrap_or_default();
+        room.resize((place.end - place.start) as usize, 0);
+        let spare = self.spare().openers.pop();
+        let mut opener = spare.map_or_else(ChunkOpener::new, Ok)?;
+        let mut filled = 0;
         for (chunk, encrypted) in chunks.iter().zip(encrypted) {
             let start = (start_of(chunk) - place.start) as usize;
-            let end = whole.len().min(start + CHUNK_BYTES);
-            let opened = self.decrypt(chunk, encrypted, &mut opener, &mut whole[start..end]);
-            opened.ok_or_else(|| {
+            let end = room.len().min(start + CHUNK_BYTES);
+            room[filled..start].fill(0);
+            let opened = self.decrypt(chunk, encrypted, &mut opener, &mut room[start..end]);
+            let bytes = opened.ok_or_else(|| {
                 let (position, id) = (chunk.position, self.packs[chunk.pack as usize].id);
                 self.bad(format_args!("its chunk {position} in pack {id} is damaged"))
             })?;
+            filled = start + bytes;
         }
-        Ok(whole)
+        room[filled..].fill(0);
+        let mut spare = self.spare();
+        if spare.openers.len() < SPARE_MAX {
+            spare.openers.push(opener);
+        }
+        drop(spare);
+        Ok(room)
     }
 
-    /// Writes the content of a chunk over zeros; `None` if the chunk is damaged.
+    /// Writes the content of a chunk to the begin of a place, and returns its length; `None` if the
+    /// chunk is damaged. It is copied before it is authenticated: its pieces may lie in memory that
+    /// another process writes to.
     fn decrypt(
         &self,
         chunk: &StoredChunk,
-        encrypted: &[u8],
+        encrypted: &[Bytes],
         opener: &mut ChunkOpener,
-        zeros: &mut [u8],
-    ) -> Option<()> {
+        place: &mut [u8],
+    ) -> Option<usize> {
         let number = chunk.pack as usize;
         let cipher =
             self.ciphers[number].get_or_init(|| self.key.pack_cipher(self.packs[number].id));
         opener.body.clear();
-        opener.body.extend_from_slice(encrypted);
+        for piece in encrypted {
+            opener.body.extend_from_slice(piece);
+        }
         let stored = cipher.decrypt(u64::from(chunk.offset), &chunk.name.0, &mut opener.body)?;
-        let content = zeros.get_mut(..chunk.content.bytes as usize)?;
+        let content = place.get_mut(..chunk.content.bytes as usize)?;
         expand(stored, chunk.content.codec, &mut opener.decompressor, content)?;
-        (self.chunk_key.name(content) == chunk.name).then_some(())
+        (self.chunk_key.name(content) == chunk.name).then_some(content.len())
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Spare> {
+        // A thread that panicked has changed nothing by halves.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn missing(&self, id: PackId) -> Failure {
@@ -320,13 +414,6 @@ fn run_length(chunks: &[StoredChunk]) -> usize {
     chunks.len().min(1 + follow.count())
 }
 
-/// Returns the bytes of a chunk that begins at a place of some bytes; none if they end before it.
-fn part(bytes: &Bytes, start: u32, chunk: &StoredChunk) -> Bytes {
-    let start = start as usize;
-    let end = start + stored_bytes(chunk) as usize;
-    if end <= bytes.len() { bytes.slice(start..end) } else { Bytes::new() }
-}
-
 /// Writes a content from how it is stored; `None` if it is another one than was described, of
 /// another length.
 fn expand(
@@ -349,7 +436,6 @@ fn expand(
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
-    use std::sync::Mutex;
 
     use sanderling_core::checkpoint::{DriverRecord, StoredContent};
     use sanderling_protocol::Instant;
@@ -368,11 +454,27 @@ mod tests {
         /// Makes one of so many chunks; `pack_of` returns in which pack each is stored. Every other
         /// row of `turn` chunks is compressed.
         fn new(chunks: u32, turn: u32, pack_of: impl Fn(u32) -> u32) -> Self {
+            Self::with(chunks, turn, |_| CHUNK_BYTES, pack_of)
+        }
+
+        /// The same with so many bytes before the zeros of each chunk. One of zeros is not stored.
+        fn with(
+            chunks: u32,
+            turn: u32,
+            bytes_of: impl Fn(u32) -> usize,
+            pack_of: impl Fn(u32) -> u32,
+        ) -> Self {
             let key = TaskKey::of_nothing();
             let (mut stream, mut stored, mut packs) = (Vec::new(), Vec::new(), BTreeMap::new());
             for position in 0..chunks {
                 let mut content = vec![position as u8 | 1; CHUNK_BYTES];
                 content[..4].copy_from_slice(&position.to_le_bytes());
+                content.truncate(bytes_of(position));
+                stream.extend_from_slice(&content);
+                stream.resize((position as usize + 1) * CHUNK_BYTES, 0);
+                if content.is_empty() {
+                    continue;
+                }
                 let (body, codec) = match position / turn % 2 {
                     0 => (content.clone(), ChunkCodec::Plain),
                     _ => (zstd::bulk::compress(&content, 1).unwrap(), ChunkCodec::Zstd),
@@ -381,12 +483,11 @@ mod tests {
                 let bytes: &mut Vec<u8> = packs.entry(pack_id(pack)).or_default();
                 let (offset, name) = (bytes.len() as u32, key.chunk_key().name(&content));
                 key.pack_cipher(pack_id(pack)).append(bytes, &name.0, &body);
-                let content_bytes = CHUNK_BYTES as u32;
+                let content_bytes = content.len() as u32;
                 let content_stored = body.len() as u32;
                 let described =
                     StoredContent { bytes: content_bytes, stored: content_stored, codec };
                 stored.push(StoredChunk { position, name, pack, offset, content: described });
-                stream.extend(content);
             }
             stream.resize(stream.len() + CHUNK_BYTES + 100, 0);
             let pack = |(id, bytes): (&PackId, &Vec<u8>)| ManifestPack {
@@ -437,6 +538,9 @@ mod tests {
         }
     }
 
+    /// Bytes of the pieces of a pack: no chunk has as many, and some chunks cross two pieces.
+    const PIECE_BYTES: usize = 100_000;
+
     /// Packs in memory that note what was fetched of them.
     struct CountedPacks {
         packs: BTreeMap<PackId, Vec<u8>>,
@@ -456,8 +560,14 @@ mod tests {
     }
 
     impl PackSource for CountedPacks {
-        async fn whole(&self, pack: ManifestPack) -> Result<Option<Bytes>, Failure> {
-            self.range(pack.id, 0..pack.bytes).await
+        async fn whole(&self, pack: ManifestPack) -> Result<Option<Vec<Bytes>>, Failure> {
+            let found = self.range(pack.id, 0..pack.bytes).await?;
+            let pieces = |bytes: Bytes| {
+                let starts = (0..bytes.len()).step_by(PIECE_BYTES);
+                let end = |start: usize| bytes.len().min(start + PIECE_BYTES);
+                starts.map(|start| bytes.slice(start..end(start))).collect()
+            };
+            Ok(found.map(pieces))
         }
 
         async fn range(&self, pack: PackId, range: Range<u64>) -> Result<Option<Bytes>, Failure> {
@@ -527,6 +637,30 @@ mod tests {
                 let read = sample.read(&reader, range.clone()).await.expect("it is whole");
                 let expected = &sample.stream[range.start as usize..range.end as usize];
                 assert!(read == expected, "{range:?} with {held_bytes}");
+            }
+        }
+    }
+
+    /// Otherwise bytes of one part of a task's memory would appear in another one.
+    #[tokio::test]
+    async fn memory_of_a_batch_is_zero_wherever_the_next_one_has_no_bytes() {
+        // Full batches come first. After them each has zeros at its begin, between chunks, after
+        // the bytes of a chunk, and at its end.
+        let bytes_of = |position: u32| match position % 4 {
+            _ if position < 64 => CHUNK_BYTES,
+            1 => 1000,
+            2 => CHUNK_BYTES,
+            _ => 0,
+        };
+        let sample = Sample::with(160, 3, bytes_of, |position| position % 3);
+        for held_bytes in [0, u64::MAX] {
+            let reader = sample.counted(held_bytes);
+            for _ in 0..3 {
+                let whole = 0..sample.manifest.stream_bytes;
+                let read = sample.read(&reader, whole).await.expect("it is whole");
+                assert!(read == sample.stream, "with {held_bytes}");
+                let spare = reader.spare();
+                assert!(!spare.rooms.is_empty() && !spare.openers.is_empty());
             }
         }
     }

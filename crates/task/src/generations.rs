@@ -416,8 +416,8 @@ impl Generations {
 }
 
 impl PackSource for TaskBackend {
-    async fn whole(&self, pack: ManifestPack) -> Result<Option<Bytes>, Failure> {
-        self.get_within(&pack_name(pack.id), pack.bytes).await
+    async fn whole(&self, pack: ManifestPack) -> Result<Option<Vec<Bytes>>, Failure> {
+        self.get_pieces(&pack_name(pack.id), pack.bytes).await
     }
 
     async fn range(&self, pack: PackId, range: Range<u64>) -> Result<Option<Bytes>, Failure> {

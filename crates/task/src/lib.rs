@@ -19,6 +19,7 @@ mod generation_reader;
 mod generations;
 mod guard;
 mod hook;
+mod image_ahead;
 mod image_queue;
 mod image_server;
 mod image_stream;
@@ -44,6 +45,7 @@ mod supervise;
 mod task_failure;
 mod unfinished;
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 
 use clap::Subcommand;
@@ -137,6 +139,34 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
     })
 }
 
+/// Runs `task init` and `task child` as this program starts itself with them; `None` if the words
+/// are others. Its command line takes a while to build, and a restored task waits for both.
+pub fn run_own(words: &[OsString]) -> Option<Result<(), Failure>> {
+    match words {
+        [task, init] if task == "task" && init == "init" => Some(init::run()),
+        [task, child, rest @ ..] if task == "task" && child == "child" => {
+            Some(Err(become_command(&child_args(rest)?)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns what the words of `task child` mean; `None` if its command line has to read them.
+fn child_args(words: &[OsString]) -> Option<ChildArgs> {
+    let end = words.iter().position(|word| word == "--")?;
+    let (flags, command) = (&words[..end], words[end + 1..].to_vec());
+    let (session, parent) = match flags {
+        [] => (false, None),
+        [flag] if flag == "--session" => (true, None),
+        [flag, pid] if flag == "--parent" => {
+            let pid = pid.to_str()?.parse::<i32>().ok().filter(|pid| *pid > 0)?;
+            (false, Some(pid))
+        }
+        _ => return None,
+    };
+    (!command.is_empty()).then_some(ChildArgs { session, parent, command })
+}
+
 /// Replaces this process by a command that gets SIGKILL when its parent ends, or that has a session
 /// of its own. Returns why that failed.
 fn become_command(args: &ChildArgs) -> Failure {
@@ -159,4 +189,46 @@ fn become_command(args: &ChildArgs) -> Failure {
     let error = std::process::Command::new(program).args(arguments).exec();
     let cause = format!("cannot start {}: {error}", program.to_string_lossy());
     Failure::new(Exit::Failure, FailureKind::Process, cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ChildArgs,
+    }
+
+    #[test]
+    fn words_of_a_child_mean_what_its_command_line_reads() {
+        for words in [
+            &["--session", "--", "sh", "-c", "exit 3"][..],
+            &["--parent", "77", "--", "unshare", "--fork", "--", "sanderling", "task", "init"],
+            &["--", "true", "--json"],
+            &["--parent=77", "--", "true"],
+            &["--session", "--parent", "77", "--", "true"],
+            &["--parent", "0", "--", "true"],
+            &["--parent", "x", "--", "true"],
+            &["--help"],
+            &["--session", "--"],
+            &[],
+        ] {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let Some(args) = child_args(&words) else { continue };
+            let line = Line::try_parse_from([OsString::from("child")].into_iter().chain(words));
+            let read = line.expect("the command line takes them, too").args;
+            let all = |it: ChildArgs| (it.session, it.parent, it.command);
+            assert_eq!(all(args), all(read));
+        }
+        let is_read = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            child_args(&words).is_some()
+        };
+        assert!(is_read(&["--session", "--", "true"]) && is_read(&["--parent", "1", "--", "true"]));
+        assert!(!is_read(&["--parent", "0", "--", "true"]) && !is_read(&["--session", "--"]));
+    }
 }

@@ -1,6 +1,7 @@
 //! The packs of a generation that its readers share.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -15,7 +16,12 @@ const WHOLE_PART: u64 = 4;
 
 /// A pack that is held, once it was fetched. A reader that requires it meanwhile waits for the same
 /// fetch, and fetches it itself if that has failed.
-pub(crate) type PackSlot = Arc<OnceCell<Bytes>>;
+pub(crate) type PackSlot = Arc<OnceCell<PackBytes>>;
+
+/// The bytes of a pack in the pieces in which they came, each with where it begins. Pieces can lie
+/// in a datanode's memory, so they are copied only as chunks are opened.
+#[derive(Debug, Clone)]
+pub(crate) struct PackBytes(Arc<[(usize, Bytes)]>);
 
 /// The packs that are held while a generation is read, by their numbers in its manifest. A pack is
 /// held until the last of its chunks was read. None is dropped for another one: readers of a
@@ -33,6 +39,37 @@ struct HeldPacks {
     slots: BTreeMap<u32, PackSlot>,
     /// Bytes of the packs that are held or are being fetched.
     bytes: u64,
+}
+
+impl PackBytes {
+    /// Joins pieces that follow each other.
+    pub(crate) fn new(pieces: Vec<Bytes>) -> Self {
+        let mut end = 0;
+        let placed = pieces.into_iter().map(|bytes| {
+            let start = end;
+            end += bytes.len();
+            (start, bytes)
+        });
+        Self(placed.collect())
+    }
+
+    /// Returns a range of the bytes, in pieces; none if they end before the range does.
+    pub(crate) fn part(&self, range: Range<usize>) -> Vec<Bytes> {
+        let first = self.0.partition_point(|(start, bytes)| start + bytes.len() <= range.start);
+        let (mut parts, mut at) = (Vec::new(), range.start);
+        for (start, bytes) in &self.0[first..] {
+            if at >= range.end {
+                break;
+            }
+            let end = range.end.min(start + bytes.len());
+            parts.push(bytes.slice(at - start..end - start));
+            at = end;
+        }
+        if at < range.end {
+            parts.clear();
+        }
+        parts
+    }
 }
 
 impl PackCache {
@@ -123,6 +160,26 @@ mod tests {
         let (bytes, codec) = (CONTENT_BYTES, ChunkCodec::Plain);
         let content = StoredContent { bytes, stored: bytes, codec };
         StoredChunk { position: offset / 1000, name: ChunkName([0; 32]), pack, offset, content }
+    }
+
+    #[test]
+    fn part_of_a_pack_has_the_bytes_of_all_pieces_that_it_crosses() {
+        let all: Vec<u8> = (0..20).collect();
+        for lengths in [&[20][..], &[1, 2, 0, 7, 10], &[0, 3, 17, 0], &[10, 10]] {
+            let mut rest = Bytes::from(all.clone());
+            let pieces = lengths.iter().map(|length| rest.split_to(*length)).collect();
+            let bytes = PackBytes::new(pieces);
+            for start in 0..20 {
+                for end in start + 1..25 {
+                    let expected = all.get(start..end).unwrap_or_default();
+                    let parts = bytes.part(start..end);
+                    let part: Vec<u8> = parts.iter().flat_map(|it| it.to_vec()).collect();
+                    assert_eq!(part, expected, "{start} to {end} of {lengths:?}");
+                }
+            }
+            assert!(bytes.part(30..31).is_empty(), "it begins behind the end");
+        }
+        assert!(PackBytes::new(Vec::new()).part(0..1).is_empty());
     }
 
     #[test]

@@ -421,9 +421,8 @@ impl Start<'_> {
         let view = machine_view(self.criu.as_ref());
         record.fits(&view).map_err(|error| refused(error.to_string()))?;
         let Some(criu) = &self.criu else { return Err(refused("there is no CRIU".to_owned())) };
-        let namespaces = self.namespaces(record.has_own_network)?;
-        let restored =
-            criu.restore(&namespaces.handle(), self.generations, manifest, record).await?;
+        let mut namespaces = self.namespaces(record.has_own_network)?;
+        let restored = criu.restore(&mut namespaces, self.generations, manifest, record).await?;
         Ok(restored.map(|(root, pipes)| {
             let driver = self.driver(criu, root, pipes);
             (RunningTask::in_namespaces(namespaces, root), Some(driver))
