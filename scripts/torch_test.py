@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import warnings
 from collections.abc import Callable
@@ -317,6 +318,16 @@ class ReplaceTest(TorchTest):
         self.store.put("/out/notes", b"no directory")
         self.store.mkdir("/out/11")
         self.assertEqual(latest(self.store, "/out"), "/out/8")
+
+    def test_latest_does_not_follow_a_clock_that_jumped(self) -> None:
+        now = time.time_ns()
+        with mock.patch("time.time_ns", return_value=2 * now):
+            self.save("/out/1", 1)
+        self.save("/out/2", 2)
+        self.assertEqual(latest(self.store, "/out"), "/out/2")
+        with mock.patch("time.time_ns", return_value=now // 2):
+            self.save("/out/3", 3)
+        self.assertEqual(latest(self.store, "/out"), "/out/3")
 
 
 class PreemptionTest(TorchTest):

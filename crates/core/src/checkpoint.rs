@@ -18,6 +18,7 @@ mod dump_turns;
 mod expectation;
 mod forecast;
 mod framing;
+mod generation_rank;
 mod given_up;
 mod images;
 mod interval;
@@ -41,7 +42,7 @@ pub use bag::{
 pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
 pub use bag_replay::{BagPolicy, BagReplay, DumpCopies, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
-pub use compaction::PackCompaction;
+pub use compaction::{PackCompaction, StateDigest};
 pub use driver::{
     CriuRecord, CriuVersion, CriuVersionError, DriverRecord, MachineView, RestoreRefusal,
 };
@@ -50,6 +51,7 @@ pub use dump_turns::{DumpTurn, DumpTurns, LastDump};
 pub use expectation::DumpExpectation;
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
+pub use generation_rank::GenerationRank;
 pub use given_up::GivenUpGenerations;
 pub use images::{
     JoinedImages, StreamedImage, held_pack_bytes, image_buffers, join_images, packs_image_now,
@@ -58,7 +60,7 @@ pub use images::{
 pub use interval::{DumpTimes, young_daly};
 pub use lock::{LockRecord, LockView};
 pub use lock_holder::{LockClaim, LockHolder, LockProtection};
-pub use lock_observer::{BackendAnswers, LockObserver};
+pub use lock_observer::{BackendAnswers, LockObserver, SeenLock};
 pub use manifest::{
     CHUNKS_MAX, CheckpointManifest, CheckpointManifestError, CheckpointManifestFault, ChunkCodec,
     MANIFEST_BYTES_MAX, ManifestPack, PackId, StoredChunk, StoredContent,

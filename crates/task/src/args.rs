@@ -28,7 +28,8 @@ pub struct PlaceArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StorageArgs {
     /// Where checkpoints are stored: a path in Sanderling, dir:D for a directory, mount:D for one
-    /// that has to be a mount point, or s3://BUCKET/PREFIX
+    /// that has to be a mount point, s3://BUCKET/PREFIX, or auto for /tasks in the cluster that is
+    /// configured, which is refused where none is
     #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
     pub(crate) backend: BackendSpec,
     /// The file with the key that checkpoints are encrypted with; `run` makes it if it is absent
@@ -99,7 +100,8 @@ pub(crate) struct PaceArgs {
 #[derive(Debug, Clone, Args)]
 pub struct LsArgs {
     /// Where checkpoints are stored: a path in Sanderling, dir:D for a directory, mount:D for one
-    /// that has to be a mount point, or s3://BUCKET/PREFIX
+    /// that has to be a mount point, s3://BUCKET/PREFIX, or auto for /tasks in the cluster that is
+    /// configured, which is refused where none is
     #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
     pub(crate) backend: BackendSpec,
 }

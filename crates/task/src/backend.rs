@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -35,6 +35,9 @@ pub(crate) const CHECK: &str = "check-";
 /// in all, and JSON escapes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
+/// Where checkpoints are in the cluster with `auto`: where they are without the option.
+const AUTO_PATH: &str = "/tasks";
+
 /// How often an object is opened that is replaced before it is read.
 const READS_MAX: usize = 10;
 
@@ -47,6 +50,8 @@ const CREATED_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Where checkpoints are stored, as `--backend` names it.
 #[derive(Debug, Clone)]
 pub(crate) enum BackendSpec {
+    /// [`AUTO_PATH`] in the cluster that is configured; refused where none is.
+    Auto,
     /// A path in Sanderling.
     Store(StorePath),
     /// A directory of this machine, or one that is mounted there.
@@ -83,6 +88,9 @@ impl FromStr for BackendSpec {
     type Err = BackendSpecError;
 
     fn from_str(text: &str) -> Result<Self, BackendSpecError> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
         if text.starts_with("s3://") {
             return Ok(Self::Bucket(text.parse()?));
         }
@@ -100,21 +108,23 @@ impl TaskBackend {
     ///
     /// # Errors
     /// Unavailable (4) when the namenode does not answer, or when no file system is mounted where
-    /// one is required.
+    /// one is required; usage (2) for `auto` where no cluster is configured.
     pub(crate) async fn open(session: &Session, spec: &BackendSpec) -> Result<Self, Failure> {
         Ok(match spec {
+            BackendSpec::Auto => Self::in_cluster(session, automatic(session)?).await?,
             BackendSpec::Directory(directory) => Self::Directory(directory.clone()),
             BackendSpec::Mounted(directory) => {
                 expect_mount(directory)?;
                 Self::Directory(directory.clone())
             }
             BackendSpec::Bucket(url) => Self::Bucket(TaskBucket::open(url)?),
-            BackendSpec::Store(root) => Self::Store {
-                client: session.client().await?,
-                namenode: session.namenode.clone(),
-                root: root.clone(),
-            },
+            BackendSpec::Store(root) => Self::in_cluster(session, root.clone()).await?,
         })
+    }
+
+    async fn in_cluster(session: &Session, root: StorePath) -> Result<Self, Failure> {
+        let (client, namenode) = (session.client().await?, session.namenode.clone());
+        Ok(Self::Store { client, namenode, root })
     }
 
     /// Returns the place of one task.
@@ -129,18 +139,27 @@ impl TaskBackend {
         })
     }
 
-    /// Makes the directories, and looks whether an object can be written, read and deleted. In
-    /// Sanderling the lock shows that: below a durable directory nothing can be deleted before it
-    /// is copied, and the store may be away.
+    /// Makes the directories, and looks whether objects can be written.
+    ///
+    /// # Errors
+    /// As [`Self::check_writes`].
+    pub(crate) async fn prepare(&self) -> Result<(), Failure> {
+        self.make(&["locks", "packs", "generations"]).await?;
+        self.check_writes("locks").await
+    }
+
+    /// Looks whether an object can be written to a directory, read and deleted, and whether none is
+    /// replaced that is to be absent. In Sanderling the lock shows that: below a durable directory
+    /// nothing can be deleted before it is copied, and the store may be away.
     ///
     /// # Errors
     /// The backend cannot be used.
-    pub(crate) async fn prepare(&self) -> Result<(), Failure> {
-        self.make(&["locks", "packs", "generations"]).await?;
+    pub(crate) async fn check_writes(&self, directory: &str) -> Result<(), Failure> {
         if matches!(self, Self::Store { .. }) {
             return Ok(());
         }
-        let (name, bytes) = (format!("locks/{CHECK}{}", hex(&drawn::<16>())), vec![7; 1000]);
+        let name = format!("{directory}/{CHECK}{}", hex(&drawn::<16>()));
+        let bytes = vec![7; 1000];
         self.put_absent(&name, bytes.clone()).await?;
         let read = self.get(&name).await?;
         let is_replaced = self.put_absent(&name, vec![8; 1000]).await?;
@@ -491,6 +510,17 @@ impl TaskBackend {
     }
 }
 
+/// Returns the path of `auto`.
+fn automatic(session: &Session) -> Result<StorePath, Failure> {
+    if !session.is_configured {
+        let cause = "--backend auto: no cluster is configured that could store checkpoints";
+        let next = "the same with --namenode ADDRESS, or with --backend and a place: /tasks in the \
+                    cluster of this machine, s3://BUCKET/PREFIX, mount:D or dir:D";
+        return Err(Failure::usage(cause).next(next));
+    }
+    AUTO_PATH.parse::<StorePath>().map_err(Failure::usage)
+}
+
 /// Refuses a directory where no file system is mounted. Nothing was made there.
 fn expect_mount(directory: &Path) -> Result<(), Failure> {
     let there = mounts::mounted_there(directory);
@@ -661,11 +691,13 @@ fn write_whole(path: &Path, bytes: &[u8], absent: bool) -> io::Result<bool> {
         if !absent {
             std::fs::rename(&unfinished, path)?;
         } else if let Err(error) = std::fs::hard_link(&unfinished, path) {
-            return if error.kind() == io::ErrorKind::AlreadyExists {
-                Ok(false)
-            } else {
-                Err(error)
-            };
+            match error.kind() {
+                // A network file system repeats a request whose answer was lost, and then finds
+                // the link that it has made itself.
+                io::ErrorKind::AlreadyExists if is_same(&file.metadata()?, path) => {}
+                io::ErrorKind::AlreadyExists => return Ok(false),
+                _ => return Err(error),
+            }
         }
         File::open(directory)?.sync_all()?;
         Ok(true)
@@ -674,6 +706,12 @@ fn write_whole(path: &Path, bytes: &[u8], absent: bool) -> io::Result<bool> {
     // After a rename there is nothing under that name.
     let _ = std::fs::remove_file(&unfinished);
     written
+}
+
+/// Returns whether a path leads to this file.
+fn is_same(file: &std::fs::Metadata, path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    found.is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
 }
 
 /// Returns the names and lengths of what is in a directory. What cannot be looked at is an error: a
@@ -704,6 +742,17 @@ fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_read() {
+        let spec = |text: &str| text.parse::<BackendSpec>();
+        assert!(matches!(spec("auto"), Ok(BackendSpec::Auto)));
+        assert!(matches!(spec("/auto"), Ok(BackendSpec::Store(_))));
+        assert!(matches!(spec("dir:auto"), Ok(BackendSpec::Directory(_))));
+        assert!(matches!(spec("mount:/auto"), Ok(BackendSpec::Mounted(_))));
+        assert!(matches!(spec("s3://auto"), Ok(BackendSpec::Bucket(_))));
+        assert!(matches!(spec("dir:"), Err(BackendSpecError::NoDirectory)));
+    }
 
     #[tokio::test]
     async fn range_of_a_file_ends_with_the_file() {

@@ -144,6 +144,9 @@ pub(crate) async fn submit(session: Session, args: SubmitArgs) -> Result<(), Fai
         memory_bytes: args.memory.0,
         deadline: wall_clock() + args.deadline.millis(),
     };
+    let place = backend.of_task(&format!("@{}", args.bag.0))?;
+    place.make(&["agents"]).await?;
+    place.check_writes("agents").await?;
     if !store.create(&record).await? {
         return Err(exists(&args.bag.0));
     }

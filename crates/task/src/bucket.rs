@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
@@ -200,22 +199,21 @@ impl TaskBucket {
         }
     }
 
-    /// Returns the names and lengths of objects below a directory, or the names of directories if
-    /// it is the root.
+    /// Returns the names and lengths of the objects of a directory, without those in directories
+    /// below it; of the root the names of directories.
     ///
     /// # Errors
     /// The bucket cannot be read.
     pub(crate) async fn list(&self, directory: &str) -> Result<Vec<(String, u64)>, Failure> {
         let failed = |error: object_store::Error| unusable(&self.url, &error);
         let place = self.place(directory);
+        let listed = self.store.list_with_delimiter(Some(&place)).await.map_err(failed)?;
         let mut found: Vec<(String, u64)> = if directory.is_empty() {
-            let listed = self.store.list_with_delimiter(Some(&place)).await.map_err(failed)?;
             let names = listed.common_prefixes.iter().filter_map(Path::filename);
             names.map(|name| (name.to_owned(), 0)).collect()
         } else {
-            let listed: Vec<_> =
-                self.store.list(Some(&place)).try_collect().await.map_err(failed)?;
-            let names = listed.iter().filter_map(|it| Some((it.location.filename()?, it.size)));
+            let names =
+                listed.objects.iter().filter_map(|it| Some((it.location.filename()?, it.size)));
             names.map(|(name, bytes)| (name.to_owned(), bytes)).collect()
         };
         found.sort();
@@ -255,12 +253,27 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn range_of_an_object_ends_with_the_object() {
+    fn bucket_in_memory() -> TaskBucket {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let (root, url) = (Path::from("tasks"), "s3://bucket/tasks".to_owned());
-        let options = ObjectOptions::default();
-        let bucket = TaskBucket { store, options, root, url };
+        TaskBucket { store, options: ObjectOptions::default(), root, url }
+    }
+
+    #[tokio::test]
+    async fn list_of_a_directory_has_nothing_of_those_below_it() {
+        let bucket = bucket_in_memory();
+        for name in ["t/locks/0000000001", "t/locks/old/0000000099", "u/locks/0000000002"] {
+            assert!(bucket.put_absent(name, b"record".to_vec()).await.expect("put"));
+        }
+        let listed = bucket.list("t/locks").await.expect("listed");
+        assert_eq!(listed, [("0000000001".to_owned(), 6)]);
+        let tasks = bucket.list("").await.expect("listed");
+        assert_eq!(tasks, [("t".to_owned(), 0), ("u".to_owned(), 0)]);
+    }
+
+    #[tokio::test]
+    async fn range_of_an_object_ends_with_the_object() {
+        let bucket = bucket_in_memory();
         assert!(bucket.put_absent("packs/a", b"0123456789".to_vec()).await.expect("put"));
         let read = async |name: &str, range| bucket.get_range(name, range).await.expect("read");
         assert_eq!(read("packs/a", 2..5).await.as_deref(), Some(&b"234"[..]));

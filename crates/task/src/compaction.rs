@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::backend::TaskBackend;
 use crate::driver::{CapturedState, ReadState};
 use crate::generation_reader::GenerationReader;
-use crate::generations::Generations;
+use crate::generations::{Generations, StoredGeneration};
 use crate::lock::TaskLock;
 use crate::pack_writer::PackWriter;
 
@@ -48,18 +48,20 @@ impl Generations {
     /// The backend cannot be read or written, a chunk is damaged, or another runner has the lock.
     pub(crate) async fn compact(
         &self,
-        left: &[&CheckpointManifest],
+        left: &[StoredGeneration],
         lock: &TaskLock,
     ) -> Result<Option<CompactedPacks>, Failure> {
-        let &[only] = left else { return Ok(None) };
-        let Some(compaction) = PackCompaction::of(left, CHUNKS_MAX) else { return Ok(None) };
+        let [only] = left else { return Ok(None) };
+        let manifest = Arc::new(self.manifest(only.number).await?);
+        let only: &CheckpointManifest = &manifest;
+        let Some(compaction) = PackCompaction::of(&[only], CHUNKS_MAX) else { return Ok(None) };
         let newest = Self::numbers(&self.backend).await?.first().copied().unwrap_or_default();
         let number = self.backend.number_after("generations", newest)?;
         let packing = Packing::new(Some(only), &compaction.packs);
         let ranges = compaction.positions.iter().map(|it| bytes_at(it, only.stream_bytes));
         let (reader, packs) = (self.reader(only, ranges), compaction.packs.len());
-        let (manifest, runtime) = (Arc::new(only.clone()), Handle::current());
-        let state = StoredState { manifest, compaction, reader, runtime };
+        let (stored, runtime) = (Arc::clone(&manifest), Handle::current());
+        let state = StoredState { manifest: stored, compaction, reader, runtime };
         // Without compression the lengths of packs show nothing about the state: as before.
         let is_compressed = |chunk: &StoredChunk| chunk.content.codec == ChunkCodec::Zstd;
         let compresses = only.chunks.iter().any(is_compressed);

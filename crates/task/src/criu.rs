@@ -383,6 +383,7 @@ mod tests {
             assert!(is_older_taken(failure(means)), "{means:?}");
         }
         assert!(!is_older_taken(failure(TaskFailure::LocalFile)));
+        assert!(!is_older_taken(failure(TaskFailure::OtherRelease)));
         for kind in [FailureKind::TaskBackend, FailureKind::Process, FailureKind::Bug] {
             let failure = Failure::new(Exit::Failure, kind.clone(), "why");
             assert!(!is_older_taken(failure), "{kind:?}");

@@ -29,10 +29,13 @@ const KEY_BYTES: usize = 32;
 const ID_BYTES: usize = 16;
 const SALT_BYTES: usize = 32;
 
-/// The first bytes of an encrypted manifest: what it is, and the version of its encryption.
-const MAGIC: &[u8; 8] = b"SNDLCKP\x01";
+/// The first bytes of an encrypted manifest: what it is. The version of its encryption follows.
+const MAGIC: &[u8; 7] = b"SNDLCKP";
 
-const HEAD_BYTES: usize = MAGIC.len() + ID_BYTES + SALT_BYTES;
+/// The version of the encryption.
+const VERSION: u8 = 1;
+
+const HEAD_BYTES: usize = MAGIC.len() + 1 + ID_BYTES + SALT_BYTES;
 
 /// How the name of a key begins that is being written, where files have a name from the start.
 const DRAFT: &str = ".sanderling-key-";
@@ -60,6 +63,8 @@ pub(crate) struct PackCipher(LessSafeKey);
 pub(crate) enum DecryptError {
     /// It is too short, or does not begin as a manifest does.
     NoManifest,
+    /// It was encrypted by a release with this version of the encryption.
+    Version(u8),
     /// It was encrypted with another key.
     OtherKey,
     /// It is not what was encrypted.
@@ -68,11 +73,15 @@ pub(crate) enum DecryptError {
 
 impl fmt::Display for DecryptError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::NoManifest => "its manifest is cut or none",
-            Self::OtherKey => "it was encrypted with another key",
-            Self::Damaged => "its manifest is damaged",
-        })
+        match self {
+            Self::NoManifest => formatter.write_str("its manifest is cut or none"),
+            Self::Version(version) => write!(
+                formatter,
+                "its encryption has version {version}, and this program reads version {VERSION}"
+            ),
+            Self::OtherKey => formatter.write_str("it was encrypted with another key"),
+            Self::Damaged => formatter.write_str("its manifest is damaged"),
+        }
     }
 }
 
@@ -186,13 +195,14 @@ impl TaskKey {
         let (nonce, place) = (nonce(0), place(task, generation));
         let encrypted = key.seal_in_place_append_tag(nonce, Aad::from(place), &mut body);
         encrypted.expect("a manifest is shorter than what may be encrypted at once");
-        [&MAGIC[..], &self.id(), &salt, &body].concat()
+        [&MAGIC[..], &[VERSION], &self.id(), &salt, &body].concat()
     }
 
     /// Decrypts the manifest of a place.
     ///
     /// # Errors
-    /// [`DecryptError`]: the generation is of no use.
+    /// [`DecryptError::Version`]: use the release that wrote it. Any other [`DecryptError`]: the
+    /// generation is of no use.
     pub(crate) fn decrypt_manifest(
         &self,
         task: &str,
@@ -202,6 +212,10 @@ impl TaskKey {
         let (head, body) =
             encrypted.split_at_checked(HEAD_BYTES).ok_or(DecryptError::NoManifest)?;
         let rest = head.strip_prefix(&MAGIC[..]).ok_or(DecryptError::NoManifest)?;
+        let (version, rest) = rest.split_at(1);
+        if version[0] != VERSION {
+            return Err(DecryptError::Version(version[0]));
+        }
         let (id, salt) = rest.split_at(ID_BYTES);
         if *id != self.id() {
             return Err(DecryptError::OtherKey);
@@ -286,6 +300,11 @@ mod tests {
         assert_eq!(key.decrypt_manifest("t", 4, &encrypted), Err(DecryptError::Damaged));
         assert_eq!(key.decrypt_manifest("u", 3, &encrypted), Err(DecryptError::Damaged));
         assert_eq!(other.decrypt_manifest("t", 3, &encrypted), Err(DecryptError::OtherKey));
+        let mut later = encrypted.clone();
+        later[MAGIC.len()] = 2;
+        assert_eq!(key.decrypt_manifest("t", 3, &later), Err(DecryptError::Version(2)));
+        later[0] = 0;
+        assert_eq!(key.decrypt_manifest("t", 3, &later), Err(DecryptError::NoManifest));
         for cut in 0..encrypted.len() {
             assert!(key.decrypt_manifest("t", 3, &encrypted[..cut]).is_err(), "{cut}");
         }

@@ -503,6 +503,7 @@ mod tests {
                 added_bytes: 0,
                 packs: packs.iter().map(pack).collect(),
                 chunks: stored,
+                lock: 0,
             };
             Self { manifest, stream, packs }
         }

@@ -1,5 +1,6 @@
 //! The generations of one task: dumps, reads and removals.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -11,9 +12,10 @@ use rustix::io::Errno;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
-    CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
-    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PACK_BYTES, PackId, Packing, RemovalPlan,
-    removal_plan, sparse_packs, unnamed_packs,
+    CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, CheckpointManifestError, DriverRecord,
+    FoundGeneration, GenerationHead, GenerationRank, KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack,
+    PACK_BYTES, PackId, Packing, RemovalPlan, StateDigest, removal_plan, sparse_packs,
+    unnamed_packs,
 };
 use sanderling_protocol::Instant;
 use sanderling_transport::available_bytes;
@@ -70,8 +72,43 @@ struct Packed {
     cost: DumpCost,
 }
 
+/// A generation whose manifest is good and whose packs are stored, as far as that was looked at. It
+/// is kept without its chunks: those of many generations would fill the memory, as where the store
+/// of a durable directory is away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredGeneration {
+    pub(crate) number: u64,
+    /// The number of the lock under which it was written; 0 in those of earlier releases.
+    pub(crate) lock: u64,
+    pub(crate) taken_at: Instant,
+    pub(crate) stream_bytes: u64,
+    pub(crate) added_bytes: u64,
+    pub(crate) packs: Vec<ManifestPack>,
+    state: StateDigest,
+}
+
+impl StoredGeneration {
+    /// Returns what is kept of a generation.
+    pub(crate) fn of(manifest: &CheckpointManifest) -> Self {
+        Self {
+            number: manifest.generation,
+            lock: manifest.lock,
+            taken_at: manifest.taken_at,
+            stream_bytes: manifest.stream_bytes,
+            added_bytes: manifest.added_bytes,
+            packs: manifest.packs.clone(),
+            state: manifest.state_digest(),
+        }
+    }
+
+    /// Returns the number of its lock; `None` if its manifest shows none.
+    fn shown_lock(&self) -> Option<u64> {
+        (self.lock > 0).then_some(self.lock)
+    }
+}
+
 /// A generation that was found, with what is wrong with it.
-pub(crate) type CheckedGeneration = (u64, Result<CheckpointManifest, Failure>);
+pub(crate) type CheckedGeneration = (u64, Result<StoredGeneration, Failure>);
 
 impl Generations {
     /// Returns the numbers of all generations, the newest first.
@@ -107,32 +144,46 @@ impl Generations {
         Ok(listed.into_iter().filter_map(pack).collect())
     }
 
-    /// Reads all manifests, the newest first, and looks whether their packs are stored.
+    /// Reads all manifests, one after the other, and looks whether their packs are stored. Returns
+    /// the generations, the newest first.
     ///
     /// # Errors
     /// The backend cannot be read; what is wrong with one generation is in its result.
     pub(crate) async fn look(&self) -> Result<Vec<CheckedGeneration>, Failure> {
-        let mut read = Vec::new();
+        let mut read: Vec<CheckedGeneration> = Vec::new();
         for number in Self::numbers(&self.backend).await? {
             match self.manifest(number).await {
-                Err(failure) if !is_of_generation(&failure) => return Err(failure),
-                manifest => read.push((number, manifest)),
+                Err(failure) if !is_of_one(&failure) => return Err(failure),
+                manifest => {
+                    read.push((number, manifest.map(|manifest| StoredGeneration::of(&manifest))));
+                }
             }
         }
         // A runner may go on meanwhile: packs are there before their manifests, and go after them.
         let packs = Self::packs(&self.backend).await?;
-        let found = read.into_iter().map(|(number, manifest)| {
-            (number, manifest.and_then(|manifest| self.with_packs(manifest, &packs)))
+        let found = read.into_iter().map(|(number, stored)| {
+            (number, stored.and_then(|stored| self.with_packs(stored, &packs)))
         });
         let mut found: Vec<CheckedGeneration> = found.collect();
-        if found.iter().any(|(_, manifest)| manifest.is_err()) {
+        if found.iter().any(|(_, stored)| stored.is_err()) {
             let kept = Self::numbers(&self.backend).await?;
-            found.retain(|(number, manifest)| manifest.is_ok() || kept.contains(number));
+            found.retain(|(number, stored)| stored.is_ok() || kept.contains(number));
         }
+        let shown = |stored: &Result<StoredGeneration, Failure>| {
+            stored.as_ref().ok().and_then(StoredGeneration::shown_lock)
+        };
+        let ranks = found.iter().map(|(number, stored)| (*number, shown(stored)));
+        let ranks = GenerationRank::of_all(ranks);
+        found.sort_by_key(|(number, _)| Reverse(ranks[number]));
         Ok(found)
     }
 
-    async fn manifest(&self, number: u64) -> Result<CheckpointManifest, Failure> {
+    /// Reads the manifest of a generation.
+    ///
+    /// # Errors
+    /// [`TaskFailure::OtherRelease`]: use another release. One of [`is_of_generation`]: it is of no
+    /// use. The backend cannot be read.
+    pub(crate) async fn manifest(&self, number: u64) -> Result<CheckpointManifest, Failure> {
         let name = manifest_name(number);
         let encrypted = match self.backend.get_within(&name, ENCRYPTED_MANIFEST_BYTES_MAX).await {
             Ok(Some(encrypted)) => encrypted,
@@ -147,26 +198,26 @@ impl Generations {
             Err(failure) => return Err(failure),
         };
         let opened = self.key.decrypt_manifest(&self.task, number, &encrypted);
-        let bytes = opened.map_err(|error| {
-            let means = match error {
-                DecryptError::NoManifest => TaskFailure::BadGeneration,
-                DecryptError::OtherKey => TaskFailure::OtherKey,
-                DecryptError::Damaged => TaskFailure::DamagedGeneration,
-            };
-            self.refused(means, number, error)
+        let bytes = opened.map_err(|error| match error {
+            DecryptError::NoManifest => self.refused(TaskFailure::BadGeneration, number, error),
+            DecryptError::Version(_) => other_release(&self.task, number, error),
+            DecryptError::OtherKey => self.refused(TaskFailure::OtherKey, number, error),
+            DecryptError::Damaged => self.refused(TaskFailure::DamagedGeneration, number, error),
         })?;
-        CheckpointManifest::decode(&self.key.chunk_key(), &bytes)
-            .map_err(|error| self.refused(TaskFailure::DamagedGeneration, number, error))
+        CheckpointManifest::decode(&self.key.chunk_key(), &bytes).map_err(|error| match error {
+            CheckpointManifestError::Version(_) => other_release(&self.task, number, error),
+            error => self.refused(TaskFailure::DamagedGeneration, number, error),
+        })
     }
 
     fn with_packs(
         &self,
-        manifest: CheckpointManifest,
+        generation: StoredGeneration,
         stored: &BTreeMap<PackId, u64>,
-    ) -> Result<CheckpointManifest, Failure> {
+    ) -> Result<StoredGeneration, Failure> {
         let damaged =
-            |why: String| self.refused(TaskFailure::DamagedGeneration, manifest.generation, why);
-        for pack in &manifest.packs {
+            |why: String| self.refused(TaskFailure::DamagedGeneration, generation.number, why);
+        for pack in &generation.packs {
             let id = pack.id;
             match stored.get(&id) {
                 None => return Err(damaged(format!("its pack {id} is missing"))),
@@ -178,6 +229,28 @@ impl Generations {
                 Some(_) => {}
             }
         }
+        Ok(generation)
+    }
+
+    /// Reads a whole generation and verifies each chunk.
+    ///
+    /// # Errors
+    /// As [`Generations::manifest`] and [`Generations::read`].
+    pub(crate) async fn verify(&self, number: u64) -> Result<(), Failure> {
+        self.read(&self.manifest(number).await?, |_| Ok(())).await
+    }
+
+    /// Unpacks the generation of a number into a state directory, and returns its manifest.
+    ///
+    /// # Errors
+    /// As [`Generations::manifest`] and [`Generations::restore`].
+    pub(crate) async fn unpack(
+        &self,
+        number: u64,
+        directory: &Path,
+    ) -> Result<CheckpointManifest, Failure> {
+        let manifest = self.manifest(number).await?;
+        self.restore(&manifest, directory).await?;
         Ok(manifest)
     }
 
@@ -210,14 +283,19 @@ impl Generations {
     /// Unpacks a generation into a state directory.
     ///
     /// # Errors
-    /// As [`Generations::read`]; what was in the directory is still there then.
+    /// As [`Generations::read`]; [`TaskFailure::OtherRelease`]. What was in the directory is still
+    /// there then.
     pub(crate) async fn restore(
         &self,
         manifest: &CheckpointManifest,
         directory: &Path,
     ) -> Result<(), Failure> {
         let mut unpacking = Unpacking::new(directory)?;
-        self.read(manifest, |bytes| unpacking.push(bytes)).await?;
+        let unpacked = self.read(manifest, |bytes| unpacking.push(bytes)).await;
+        unpacked.map_err(|failure| match TaskFailure::OtherRelease.is(&failure) {
+            true => other_release(&self.task, manifest.generation, failure.cause),
+            false => failure,
+        })?;
         unpacking.finish()
     }
 
@@ -264,8 +342,8 @@ impl Generations {
             }
         }
         let Packed { packing, stream_bytes, driver, cost } = packed?;
-        let task = self.task.clone();
-        let head = GenerationHead { task, generation: number, taken_at, driver };
+        let (task, lock_number) = (self.task.clone(), lock.number());
+        let head = GenerationHead { task, generation: number, taken_at, driver, lock: lock_number };
         let manifest = packing.finish(head, stream_bytes);
         let bytes = manifest.encode(&self.key.chunk_key());
         if bytes.len() as u64 > MANIFEST_BYTES_MAX {
@@ -321,6 +399,9 @@ impl Generations {
     /// that the store has, and no pack while one of no use is left. Only for the holder of the
     /// lock, while no dump is under way. It stops when another runner has taken the lock meanwhile.
     ///
+    /// A backend may have lost a manifest although it had taken it, so a generation counts only if
+    /// its manifest is listed now.
+    ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.
     pub(crate) async fn collect(
@@ -330,9 +411,12 @@ impl Generations {
         given_up: &[u64],
         lock: &TaskLock,
     ) -> Result<RemovalPlan, Failure> {
+        let there = Self::numbers(&self.backend).await?;
+        let found: Vec<FoundGeneration> =
+            found.iter().filter(|it| there.contains(&it.number)).cloned().collect();
         let stored = Self::packs(&self.backend).await?;
-        let durable = self.durable(found).await?;
-        let plan = removal_plan(found, &stored, keep, durable.as_ref());
+        let durable = self.durable(&found).await?;
+        let plan = removal_plan(&found, &stored, keep, durable.as_ref());
         self.expect_held(lock).await?;
         self.remove(given_up, lock).await?;
         self.remove(&plan.generations, lock).await?;
@@ -436,6 +520,27 @@ pub(crate) fn is_of_generation(failure: &Failure) -> bool {
     those.iter().any(|means| means.is(failure))
 }
 
+/// Returns whether a failure concerns one generation, whether or not one before it may be taken.
+pub(crate) fn is_of_one(failure: &Failure) -> bool {
+    is_of_generation(failure) || TaskFailure::OtherRelease.is(failure)
+}
+
+/// Returns the failure of a generation whose format this release does not read.
+pub(crate) fn other_release(task: &str, generation: u64, why: impl std::fmt::Display) -> Failure {
+    let cause = format!(
+        "generation {generation} of {task} was written by another release of Sanderling: {why}"
+    );
+    let next = "the same with that release or a later one, as on the machine where it was taken";
+    TaskFailure::OtherRelease.failure(Exit::Failure, cause).next(next)
+}
+
+/// Returns the failure of a generation of another release if no newer one is good: what is older
+/// must not be taken for the newest.
+pub(crate) fn of_other_release(looked: &[CheckedGeneration]) -> Option<&Failure> {
+    let mut bad = looked.iter().map_while(|(_, stored)| stored.as_ref().err());
+    bad.find(|failure| TaskFailure::OtherRelease.is(failure))
+}
+
 /// Returns whether a file cannot be read because of what has its name, and would not be later
 /// either: a link to itself, or a socket. Other errors may pass.
 fn leads_to_no_file(failure: &Failure) -> bool {
@@ -458,17 +563,18 @@ pub(crate) fn key_evidence(looked: &[CheckedGeneration]) -> Vec<KeyEvidence> {
 
 /// Returns what decides about removals.
 pub(crate) fn found(looked: &[CheckedGeneration]) -> Vec<FoundGeneration> {
-    let good = || looked.iter().filter_map(|(_, manifest)| manifest.as_ref().ok());
-    let replaced_by = |old: &CheckpointManifest| {
-        let newer = good().filter(|it| it.generation > old.generation && it.has_state_of(old));
-        newer.map(|it| it.generation).max()
+    let good = || looked.iter().filter_map(|(_, stored)| stored.as_ref().ok());
+    let replaced_by = |old: &StoredGeneration| {
+        let newer = good().filter(|it| it.number > old.number && it.state == old.state);
+        newer.map(|it| it.number).max()
     };
-    let found = |(number, manifest): &CheckedGeneration| {
-        let manifest = manifest.as_ref().ok();
+    let found = |(number, stored): &CheckedGeneration| {
+        let stored = stored.as_ref().ok();
         FoundGeneration {
             number: *number,
-            packs: manifest.map(|manifest| manifest.packs.clone()),
-            replaced_by: manifest.and_then(replaced_by),
+            lock: stored.and_then(StoredGeneration::shown_lock),
+            packs: stored.map(|stored| stored.packs.clone()),
+            replaced_by: stored.and_then(replaced_by),
         }
     };
     looked.iter().map(found).collect()
@@ -489,8 +595,8 @@ pub(crate) fn pack_name(id: PackId) -> String {
 }
 
 /// Returns the packs that several generations read from, each once.
-pub(crate) fn distinct_packs(manifests: &[&CheckpointManifest]) -> BTreeSet<PackId> {
-    manifests.iter().flat_map(|it| it.packs.iter()).map(|pack| pack.id).collect()
+pub(crate) fn distinct_packs(generations: &[StoredGeneration]) -> BTreeSet<PackId> {
+    generations.iter().flat_map(|it| it.packs.iter()).map(|pack| pack.id).collect()
 }
 
 #[cfg(test)]
@@ -500,19 +606,83 @@ mod tests {
     use super::*;
     use crate::lock::{LockWatch, lock_name};
 
-    #[tokio::test]
-    async fn runner_that_lost_the_lock_removes_nothing_of_the_other_ones_dump() {
+    /// A place without a generation.
+    async fn empty_place() -> (tempfile::TempDir, Generations) {
         let place = tempfile::tempdir().expect("a directory");
         let backend = TaskBackend::Directory(place.path().join("task"));
         backend.make(&["generations", "packs", "locks"]).await.expect("made");
         let key = TaskKey::create(&place.path().join("key")).expect("a key");
-        let generations = Generations {
-            backend: backend.clone(),
-            key,
-            task: "count".to_owned(),
-            compresses: true,
-            policy: DumpPolicy::Sanderling,
-        };
+        let (task, policy) = ("count".to_owned(), DumpPolicy::Sanderling);
+        (place, Generations { backend, key, task, compresses: true, policy })
+    }
+
+    impl Generations {
+        /// Stores the manifest of a generation without chunks, after a change of its bytes.
+        async fn put(&self, number: u64, lock: u64, change: impl FnOnce(&mut Vec<u8>)) {
+            let (task, taken_at) = (self.task.clone(), Instant(number));
+            let head = GenerationHead {
+                task,
+                generation: number,
+                taken_at,
+                driver: DriverRecord::Hook,
+                lock,
+            };
+            let manifest = Packing::new(None, &BTreeSet::new()).finish(head, 0);
+            let mut bytes = manifest.encode(&self.key.chunk_key());
+            change(&mut bytes);
+            let encrypted = self.key.encrypt_manifest(&self.task, number, bytes);
+            assert!(self.backend.put_absent(&manifest_name(number), encrypted).await.expect("put"));
+        }
+    }
+
+    #[tokio::test]
+    async fn generation_written_under_a_lower_lock_is_older_than_those_of_the_next_runner() {
+        let (_place, generations) = empty_place().await;
+        for (number, lock) in [(4, 0), (5, 1), (6, 2), (7, 1)] {
+            generations.put(number, lock, |_| {}).await;
+        }
+        let looked = generations.look().await.expect("read");
+        let numbers: Vec<u64> = looked.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [6, 7, 5, 4]);
+        assert_eq!(looked[0].1.as_ref().map(|it| it.lock).ok(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn generation_of_another_release_is_named_and_none_before_it_is_taken() {
+        let (_place, generations) = empty_place().await;
+        generations.put(1, 1, |_| {}).await;
+        generations.put(2, 1, |bytes| bytes[0] += 1).await;
+        generations.put(3, 1, |bytes| bytes.truncate(3)).await;
+        let looked = generations.look().await.expect("read");
+        let newest = looked[0].1.as_ref().expect_err("it is cut");
+        assert!(TaskFailure::DamagedGeneration.is(newest), "{newest:?}");
+        let other = of_other_release(&looked).expect("the one before");
+        assert!(other.cause.contains("generation 2 of count was written by another"), "{other:?}");
+        assert!(other.cause.contains("version 3") && !is_of_generation(other), "{other:?}");
+        assert_eq!(key_evidence(&looked[1..2]), [KeyEvidence::Unknown], "no task is lost by it");
+        assert!(looked[2].1.is_ok() && of_other_release(&looked[2..]).is_none());
+    }
+
+    #[tokio::test]
+    async fn generation_whose_manifest_the_backend_has_lost_costs_none_before_it() {
+        let (_place, generations) = empty_place().await;
+        let (age, watch) = (Duration::from_secs(3600), LockWatch::new());
+        let lock = TaskLock::take(&generations.backend, "count", age, watch).await;
+        let lock = lock.expect("no runner has it");
+        for number in 1..=3 {
+            generations.put(number, 1, |_| {}).await;
+        }
+        let looked = generations.look().await.expect("read");
+        generations.backend.remove(&manifest_name(3)).await.expect("lost");
+        let plan = generations.collect(&found(&looked), 1, &[], &lock).await.expect("collected");
+        assert_eq!(plan.generations, [1]);
+        assert_eq!(Generations::numbers(&generations.backend).await.expect("listed"), [2]);
+    }
+
+    #[tokio::test]
+    async fn runner_that_lost_the_lock_removes_nothing_of_the_other_ones_dump() {
+        let (_place, generations) = empty_place().await;
+        let backend = generations.backend.clone();
         let age = Duration::from_secs(3600);
         let lock =
             TaskLock::take(&backend, "count", age, LockWatch::new()).await.expect("nobody has it");

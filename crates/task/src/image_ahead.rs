@@ -153,6 +153,7 @@ mod tests {
             task: "count".to_owned(),
             generation: 7,
             taken_at: Instant(0),
+            lock: 0,
             driver: DriverRecord::Hook,
             stream_bytes: stream.len() as u64,
             added_bytes: 0,

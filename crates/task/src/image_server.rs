@@ -11,14 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_core::checkpoint::{CHUNK_BYTES, CheckpointManifest, EntryKind, StateLayout};
+use sanderling_core::checkpoint::{
+    CHUNK_BYTES, CheckpointManifest, EntryKind, FramingError, StateLayout,
+};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::backend::TaskBackend;
 use crate::criu::StopServing;
 use crate::generation_reader::GenerationReader;
-use crate::generations::Generations;
+use crate::generations::{Generations, other_release};
 use crate::image_ahead::AheadImage;
 use crate::image_stream::{ImageRequestError, serve};
 use crate::task_failure::TaskFailure;
@@ -64,6 +66,10 @@ impl ImageServer {
         let number = manifest.generation;
         let bad =
             |why: String| TaskFailure::BadGeneration.of_generation(&manifest.task, number, why);
+        let unread = |error: FramingError| match error {
+            FramingError::Version(_) => other_release(&manifest.task, number, error),
+            error => bad(error.to_string()),
+        };
         // The index is a small part of its pack.
         let (mut head, index) = (Vec::new(), generations.reader(manifest, std::iter::empty()));
         let mut end = manifest.stream_bytes.min(CHUNK_BYTES as u64);
@@ -74,7 +80,7 @@ impl ImageServer {
                 Ok(())
             };
             index.read_range(manifest, read, push).await?;
-            let bytes = StateLayout::head_bytes(&head).map_err(|error| bad(error.to_string()))?;
+            let bytes = StateLayout::head_bytes(&head).map_err(unread)?;
             let bytes = bytes.unwrap_or(usize::MAX) as u64;
             if bytes <= end {
                 break;
@@ -84,7 +90,7 @@ impl ImageServer {
             }
             end = bytes;
         }
-        let layout = StateLayout::read(&head).map_err(|error| bad(error.to_string()))?;
+        let layout = StateLayout::read(&head).map_err(unread)?;
         let image = |(number, start): &(usize, u64)| {
             let entry = &layout.entries[*number];
             let EntryKind::File { bytes } = entry.kind else { return None };

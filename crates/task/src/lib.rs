@@ -107,7 +107,7 @@ impl TaskCommand {
             Self::Agent(args) => &args.storage.backend,
             Self::Bag(args) => &args.backend,
         };
-        matches!(backend, BackendSpec::Store(_))
+        matches!(backend, BackendSpec::Auto | BackendSpec::Store(_))
     }
 }
 

@@ -9,6 +9,7 @@ use sanderling_command::failure::{Exit, Failure};
 use sanderling_command::process::RecordedProcess;
 use sanderling_core::checkpoint::{
     BackendAnswers, LockClaim, LockHolder, LockObserver, LockProtection, LockRecord, LockView,
+    SeenLock,
 };
 use sanderling_protocol::Instant as SteadyInstant;
 use tokio::task::JoinHandle;
@@ -80,11 +81,11 @@ impl LockWatch {
         age: Duration,
     ) -> Result<LockView, Failure> {
         let began = steady_now();
-        let looked = newest(backend).await;
-        let (number, newest) = looked.inspect_err(|_| self.observer.failed())?;
+        let looked = seen(backend).await;
+        let look = looked.inspect_err(|_| self.observer.failed())?;
         let own = &self.own;
         let is_alive = |record: &LockRecord| is_alive(record, own);
-        Ok(self.observer.observe(began, steady_now(), age.into(), number, newest, is_alive))
+        Ok(self.observer.observe(began, steady_now(), age.into(), look, is_alive))
     }
 }
 
@@ -148,6 +149,11 @@ impl TaskLock {
         };
         let renewals = tokio::spawn(renewer.renew());
         Self { backend: backend.clone(), holder, lost, ended, renewals }
+    }
+
+    /// Returns its number: the next runner that takes the lock has a higher one.
+    pub(crate) fn number(&self) -> u64 {
+        self.holder.number()
     }
 
     /// Returns whether no other runner has taken the lock.
@@ -361,6 +367,16 @@ async fn newest(backend: &TaskBackend) -> Result<(u64, Option<LockRecord>), Fail
     }
 }
 
+/// Looks at the highest record, and whether it can be renewed.
+async fn seen(backend: &TaskBackend) -> Result<SeenLock, Failure> {
+    let (number, record) = newest(backend).await?;
+    let waits = match number {
+        0 => false,
+        number => backend.durable("locks", vec![file_name(number)]).await? == Some(vec![false]),
+    };
+    Ok(SeenLock { number, record, waits })
+}
+
 /// Returns the highest number, 0 if there is none, and the record of `number` if it is the highest.
 async fn look_at_own(
     backend: &TaskBackend,
@@ -398,7 +414,12 @@ fn encoded(record: &LockRecord) -> Vec<u8> {
 
 /// Returns the name of a lock's object.
 pub(crate) fn lock_name(number: u64) -> String {
-    format!("locks/{number:0DIGITS$}")
+    format!("locks/{}", file_name(number))
+}
+
+/// Returns its name among the locks.
+fn file_name(number: u64) -> String {
+    format!("{number:0DIGITS$}")
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ const LEFT_AGE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Args)]
 pub struct PredictArgs {
     /// Where checkpoints are stored: a path in Sanderling, dir:D for a directory, mount:D for one
-    /// that has to be a mount point, or s3://BUCKET/PREFIX
+    /// that has to be a mount point, s3://BUCKET/PREFIX, or auto for /tasks in the cluster that is
+    /// configured, which is refused where none is
     #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
     pub(crate) backend: BackendSpec,
     /// The memory that the task has in use

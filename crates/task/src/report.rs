@@ -4,13 +4,16 @@ use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::output::{Align, Table};
 use sanderling_command::session::Session;
 use sanderling_command::units;
-use sanderling_core::checkpoint::{CheckpointManifest, RemovalPlan};
+use sanderling_core::checkpoint::RemovalPlan;
 use serde::Serialize;
 
 use crate::args::{GcArgs, LsArgs, PlaceArgs};
 use crate::backend::TaskBackend;
 use crate::compaction::CompactedPacks;
-use crate::generations::{Generations, distinct_packs, found, is_of_generation};
+use crate::generations::{
+    Generations, StoredGeneration, distinct_packs, found, is_of_generation, is_of_one,
+    of_other_release,
+};
 use crate::lock::{LockWatch, TaskLock};
 use crate::runner::{absent, none_good, note_strange, opened, replaced};
 use crate::task_failure::TaskFailure;
@@ -80,17 +83,17 @@ pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Fa
     let generations = opened(&backend, name, &args.storage, false).await?;
     note_strange(session, &backend).await?;
     let mut rows = Vec::new();
-    for (number, manifest) in generations.look().await? {
-        let read = match &manifest {
-            Ok(manifest) => generations.read(manifest, |_| Ok(())).await,
+    for (number, stored) in generations.look().await? {
+        let read = match &stored {
+            Ok(_) => generations.verify(number).await,
             Err(failure) => Err(failure.clone()),
         };
         let why = match read {
             Ok(()) => None,
-            Err(failure) if is_of_generation(&failure) => Some(failure.cause),
+            Err(failure) if is_of_one(&failure) => Some(failure.cause),
             Err(failure) => return Err(failure),
         };
-        rows.push(row(number, manifest.as_ref().ok(), why));
+        rows.push(row(number, stored.as_ref().ok(), why));
     }
     // A runner may have removed what was being read.
     let kept = Generations::numbers(&backend).await?;
@@ -129,18 +132,14 @@ pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Fa
     Ok(())
 }
 
-fn row(
-    generation: u64,
-    manifest: Option<&CheckpointManifest>,
-    why: Option<String>,
-) -> GenerationRow {
+fn row(generation: u64, stored: Option<&StoredGeneration>, why: Option<String>) -> GenerationRow {
     GenerationRow {
         generation,
         is_good: why.is_none(),
         why,
-        taken_at: manifest.map(|it| units::instant(it.taken_at)),
-        state_bytes: manifest.map(|it| it.stream_bytes),
-        added_bytes: manifest.map(|it| it.added_bytes),
+        taken_at: stored.map(|it| units::instant(it.taken_at)),
+        state_bytes: stored.map(|it| it.stream_bytes),
+        added_bytes: stored.map(|it| it.added_bytes),
     }
 }
 
@@ -148,7 +147,7 @@ fn row(
 struct Collected {
     plan: RemovalPlan,
     /// Generations that are left and good as far as it looks.
-    good: Vec<CheckpointManifest>,
+    good: Vec<StoredGeneration>,
     /// Generations that are left and cannot be restored.
     refused: Vec<u64>,
 }
@@ -163,7 +162,7 @@ impl Collected {
 
     /// Counts a generation among those that cannot be restored.
     fn refuse(&mut self, number: u64) {
-        self.good.retain(|manifest| manifest.generation != number);
+        self.good.retain(|stored| stored.number != number);
         self.refused.push(number);
     }
 }
@@ -176,12 +175,13 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     if Generations::numbers(&backend).await?.is_empty() {
         return Err(absent(name, &backend));
     }
+    backend.check_writes("locks").await?;
     let lock = TaskLock::take(&backend, name, storage.lock_age.0, LockWatch::new()).await?;
     backend.clear_unfinished(storage.lock_age.0);
     let worked = collected_and_compacted(session, &generations, args.keep as usize, &lock).await;
     lock.release().await;
     let (Collected { plan, good, refused }, compacted) = worked?;
-    let packs = distinct_packs(&good.iter().collect::<Vec<_>>()).len();
+    let packs = distinct_packs(&good).len();
     let document = serde_json::json!({
         "removed_generations": plan.generations,
         "removed_packs": plan.packs.len(),
@@ -232,15 +232,15 @@ async fn collected_and_compacted(
         // It may be good again, and names any pack.
         return Ok((first, None));
     }
-    let left: Vec<&CheckpointManifest> = first.good.iter().collect();
-    let (compacted, damaged) = match generations.compact(&left, lock).await {
+    let left = &first.good;
+    let (compacted, damaged) = match generations.compact(left, lock).await {
         Ok(None) => return Ok((first, None)),
         Ok(compacted) => (compacted, None),
         Err(failure) if TaskFailure::Taken.is(&failure) => return Err(failure),
         Err(failure) => {
             session.output.note(format_args!("sparse packs stay: {}", failure.cause));
             let of_damaged = left.first().filter(|_| is_of_generation(&failure));
-            (None, of_damaged.map(|manifest| manifest.generation))
+            (None, of_damaged.map(|stored| stored.number))
         }
     };
     // Also what is left of a rewrite that failed.
@@ -261,8 +261,8 @@ async fn collected_and_compacted(
 /// Names the generations of no use, and removes what is old.
 ///
 /// # Errors
-/// The backend cannot be used, or no generation is good, as with the key of another task: then
-/// nothing is removed.
+/// The backend cannot be used; no generation is good, as with the key of another task; the newest
+/// one was written by another release. Then nothing is removed.
 async fn collected(
     session: &Session,
     generations: &Generations,
@@ -270,6 +270,9 @@ async fn collected(
     lock: &TaskLock,
 ) -> Result<Collected, Failure> {
     let looked = generations.look().await?;
+    if let Some(failure) = of_other_release(&looked) {
+        return Err(failure.clone());
+    }
     let bad = looked.iter().filter_map(|(_, manifest)| manifest.as_ref().err());
     bad.clone().for_each(|failure| session.output.note(&failure.cause));
     if let Some(first) = bad.clone().next()
@@ -279,10 +282,10 @@ async fn collected(
     }
     let plan = generations.collect(&found(&looked), keep, &[], lock).await?;
     let (mut good, mut refused) = (Vec::new(), Vec::new());
-    for (number, manifest) in looked {
-        match manifest {
+    for (number, stored) in looked {
+        match stored {
             _ if plan.generations.contains(&number) => {}
-            Ok(manifest) => good.push(manifest),
+            Ok(stored) => good.push(stored),
             Err(_) => refused.push(number),
         }
     }

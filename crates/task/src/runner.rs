@@ -327,6 +327,9 @@ struct Start<'a> {
 /// A task that runs, the driver with CRIU if it can have one, and what it was restored from.
 type StartedTask = (RunningTask, Option<CriuDriver>, Option<CheckpointManifest>);
 
+/// The same of a task that was restored.
+type RestoredTask = (RunningTask, Option<CriuDriver>, CheckpointManifest);
+
 impl Start<'_> {
     /// As [`Start::begin`], and records what a restore took.
     async fn recorded(
@@ -354,15 +357,18 @@ impl Start<'_> {
         must_restore: bool,
     ) -> Result<StartedTask, Failure> {
         let mut refused: Option<Failure> = None;
-        for (number, manifest) in looked {
-            let begun = match manifest {
-                Ok(manifest) => self.restored(manifest).await?,
+        for (number, stored) in looked {
+            let begun = match stored {
+                Ok(_) => self.restored(*number).await?,
+                Err(failure) if TaskFailure::OtherRelease.is(failure) => {
+                    return Err(failure.clone());
+                }
                 Err(failure) => Err(failure.clone()),
             };
             match begun {
-                Ok((task, driver)) => {
+                Ok((task, driver, manifest)) => {
                     self.session.output.note(format_args!("restored generation {number}"));
-                    return Ok((task, driver, manifest.as_ref().ok().cloned()));
+                    return Ok((task, driver, Some(manifest)));
                 }
                 Err(failure) => {
                     self.session.output.note(&failure.cause);
@@ -397,8 +403,20 @@ impl Start<'_> {
         ));
     }
 
-    /// Starts the task from a generation; the inner error is that the generation is of no use.
-    async fn restored(
+    /// Starts the task from the generation of a number; the inner error is that the generation is
+    /// of no use.
+    async fn restored(&self, number: u64) -> Result<Result<RestoredTask, Failure>, Failure> {
+        let manifest = match self.generations.manifest(number).await {
+            Ok(manifest) => manifest,
+            Err(failure) if is_of_generation(&failure) => return Ok(Err(failure)),
+            Err(failure) => return Err(failure),
+        };
+        let restored = self.restored_from(&manifest).await?;
+        Ok(restored.map(|(task, driver)| (task, driver, manifest)))
+    }
+
+    /// The same, from its manifest.
+    async fn restored_from(
         &self,
         manifest: &CheckpointManifest,
     ) -> Result<Result<(RunningTask, Option<CriuDriver>), Failure>, Failure> {
@@ -482,7 +500,8 @@ pub(crate) fn replaced(task: &str) -> Failure {
 /// that it has removed are left out, and if none that is left is good, it looks again.
 ///
 /// # Errors
-/// There are generations and none is good, or each was replaced; there are none any more.
+/// There are generations and none is good, or each was replaced; there are none any more; a newer
+/// one was written by another release.
 async fn newest(
     session: &Session,
     generations: &Generations,
@@ -492,11 +511,9 @@ async fn newest(
     let (task, backend) = (&generations.task, &generations.backend);
     for _ in 0..LOOKS_MAX {
         let mut refused: Option<Failure> = None;
-        for (number, manifest) in &looked {
-            let restored = match manifest {
-                Ok(manifest) => {
-                    generations.restore(manifest, state).await.map(|()| manifest.clone())
-                }
+        for (number, stored) in &looked {
+            let restored = match stored {
+                Ok(_) => generations.unpack(*number, state).await,
                 Err(failure) => Err(failure.clone()),
             };
             match restored {
@@ -513,8 +530,9 @@ async fn newest(
                 Err(failure) => return Err(failure),
             }
         }
-        let there = Generations::numbers(backend).await?;
-        if looked.iter().map(|(number, _)| number).eq(&there) {
+        let seen: BTreeSet<u64> = looked.iter().map(|(number, _)| *number).collect();
+        let there: BTreeSet<u64> = Generations::numbers(backend).await?.into_iter().collect();
+        if seen == there {
             let first = refused.map(|first| none_good(task, &first));
             return Err(first.unwrap_or_else(|| absent(task, backend)));
         }
@@ -530,7 +548,7 @@ fn keep_apart(name: &str, state: &Path, storage: &StorageArgs) -> Result<(), Fai
         BackendSpec::Directory(directory) | BackendSpec::Mounted(directory) => {
             Some(("checkpoints", directory.clone()))
         }
-        BackendSpec::Store(_) | BackendSpec::Bucket(_) => None,
+        BackendSpec::Auto | BackendSpec::Store(_) | BackendSpec::Bucket(_) => None,
     };
     let key = storage.key.clone().map_or_else(default_key, Ok)?;
     let within = resolved(state)?;

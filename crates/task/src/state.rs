@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
+use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, FramingError, StateEntry, StateLayout};
 
 use crate::backend::hex;
 use crate::encryption::drawn;
@@ -304,7 +304,10 @@ impl Unpacking {
             return self.write(bytes);
         }
         self.held.extend_from_slice(bytes);
-        let bad = |error| TaskFailure::BadGeneration.failure(Exit::Failure, error);
+        let bad = |error: FramingError| match error {
+            FramingError::Version(_) => TaskFailure::OtherRelease.failure(Exit::Failure, error),
+            error => TaskFailure::BadGeneration.failure(Exit::Failure, error),
+        };
         let Some(head) = StateLayout::head_bytes(&self.held).map_err(bad)? else { return Ok(()) };
         if self.held.len() < head {
             return Ok(());

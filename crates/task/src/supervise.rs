@@ -27,7 +27,7 @@ use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, DirectoryState, TaskHandle};
 use crate::dump_policy::DumpPolicy;
 use crate::dump_turns::{DumpTicket, TurnQueue};
-use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
+use crate::generations::{CheckedGeneration, DumpCost, Generations, StoredGeneration, found};
 use crate::hook::{Hook, handles_usr1};
 use crate::lock::{TaskLock, steady_now};
 use crate::machine_notices::MachineNotices;
@@ -166,15 +166,23 @@ struct RunDumps {
 }
 
 impl RunDumps {
+    /// Returns the number of the newest generation that is there, if it is newer than the one on
+    /// top of which the next one would be dumped.
+    fn newer(&self, looked: &[CheckedGeneration]) -> Option<u64> {
+        let number =
+            looked.iter().find_map(|(number, stored)| stored.is_ok().then_some(*number))?;
+        let newest = self.newest.as_ref().map_or(0, |newest| newest.generation);
+        (number > newest).then_some(number)
+    }
+
     /// Takes note of the generations that are there: one that is whole is stored, although its dump
-    /// failed or was given up.
-    fn seen(&mut self, looked: &[CheckedGeneration]) {
-        for manifest in looked.iter().filter_map(|(_, manifest)| manifest.as_ref().ok()) {
-            self.given_up.stored(manifest.generation);
-            let newest = self.newest.as_ref().map_or(0, |newest| newest.generation);
-            if manifest.generation > newest {
-                self.newest = Some(manifest.clone());
-            }
+    /// failed or was given up. `newer` is the newest one, if it is another one than before.
+    fn seen(&mut self, looked: &[CheckedGeneration], newer: Option<CheckpointManifest>) {
+        for (number, _) in looked.iter().filter(|(_, stored)| stored.is_ok()) {
+            self.given_up.stored(*number);
+        }
+        if newer.is_some() {
+            self.newest = newer;
         }
     }
 }
@@ -388,7 +396,7 @@ impl<'a> Runner<'a> {
         }
         let number = manifest.generation;
         self.checkpoints += 1;
-        self.looked.insert(0, (number, Ok(manifest.clone())));
+        self.looked.insert(0, (number, Ok(StoredGeneration::of(&manifest))));
         match self.pace.policy {
             DumpPolicy::Sanderling => dumps.given_up.stored(number),
             DumpPolicy::Baseline => dumps.given_up.clear(),
@@ -455,9 +463,17 @@ impl<'a> Runner<'a> {
     /// Nothing is removed if the backend cannot be looked at: the manifest of the dump may have
     /// been written all the same.
     async fn remove_unneeded(&mut self, lock: &TaskLock, dumps: &mut RunDumps) {
-        let Ok(Ok(looked)) = timeout(LOOK_WITHIN, self.generations.look()).await else { return };
+        let look = async {
+            let looked = self.generations.look().await?;
+            let newer = match dumps.newer(&looked) {
+                Some(number) => Some(self.generations.manifest(number).await?),
+                None => None,
+            };
+            Ok::<_, Failure>((looked, newer))
+        };
+        let Ok(Ok((looked, newer))) = timeout(LOOK_WITHIN, look).await else { return };
         self.looked = looked;
-        dumps.seen(&self.looked);
+        dumps.seen(&self.looked, newer);
         let found = found(&self.looked);
         let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(&found, lock)).await;
         if self.pace.policy == DumpPolicy::Sanderling {
@@ -634,11 +650,16 @@ mod tests {
             added_bytes: 0,
             packs: Vec::new(),
             chunks: Vec::new(),
+            lock: 1,
         };
+        let stored = |number| (number, Ok(StoredGeneration::of(&manifest(number))));
         let damaged = TaskFailure::DamagedGeneration.failure(Exit::Failure, "cut".to_owned());
         let given_up = GivenUpGenerations::new(vec![2, 3]);
         let mut dumps = RunDumps { newest: Some(manifest(1)), given_up };
-        dumps.seen(&[(3, Err(damaged)), (2, Ok(manifest(2))), (1, Ok(manifest(1)))]);
+        let looked = [(3, Err(damaged)), stored(2), stored(1)];
+        assert_eq!(dumps.newer(&looked), Some(2));
+        dumps.seen(&looked, Some(manifest(2)));
+        assert_eq!(dumps.newer(&looked), None);
         assert_eq!(dumps.newest.map(|newest| newest.generation), Some(2));
         assert_eq!(dumps.given_up.numbers(), [3]);
     }

@@ -31,6 +31,9 @@ pub(crate) enum TaskFailure {
     DamagedGeneration,
     /// The same, and its manifest names another key.
     OtherKey,
+    /// A generation was written by a release whose format this one does not read. It may be newer
+    /// work than all that can be read, so that none before it is taken.
+    OtherRelease,
     /// None of a task's generations can be used, or there is none.
     NoGeneration,
     /// The store has lost bytes of a generation; the one before may be good. The client makes it.
@@ -53,6 +56,7 @@ impl TaskFailure {
             Self::BadGeneration => FailureKind::BadGeneration,
             Self::DamagedGeneration => FailureKind::DamagedGeneration,
             Self::OtherKey => FailureKind::OtherKey,
+            Self::OtherRelease => FailureKind::OtherRelease,
             Self::NoGeneration => FailureKind::NoGeneration,
             Self::DataLost => FailureKind::Refusal(RefusalKind::DataUnavailable),
         }

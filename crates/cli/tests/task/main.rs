@@ -3,6 +3,7 @@
 #[path = "../cluster/mod.rs"]
 mod cluster;
 
+mod backends;
 mod bag;
 mod bag_faults;
 mod bag_notices;
@@ -13,6 +14,7 @@ mod hasty;
 mod killed;
 mod left;
 mod notices;
+mod other_release;
 mod paused;
 mod removals;
 mod runs;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path as LocalPath, PathBuf};
 
-use crate::cluster::tasks::TaskPlace;
+use crate::cluster::tasks::{TaskPlace, library};
 use crate::cluster::{run, sanderling};
 use tempfile::TempDir;
 
@@ -81,6 +81,31 @@ fn runner_keeps_the_packs_of_a_generation_that_cannot_be_read_now() {
     runner.kill();
     away.comes_back();
     let verified = stored.place.verified();
+    assert_eq!(verified.code, 0, "{verified}");
+}
+
+/// The runner counts generations that no other process finds.
+#[test]
+fn generations_that_the_backend_has_lost_cost_none_before_them() {
+    let directory = TempDir::new().expect("a directory");
+    let Some(library) = library(directory.path(), include_str!("vanished_manifest.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let mut place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let condition = directory.path().join("fails");
+    place.variables = vec![("LD_PRELOAD", library), ("FAIL_IF", condition.clone())];
+    let mut runner = place.runner("runner", &[], &["--keep", "1"]);
+    place.until_after(1, &mut runner);
+    fs::write(&condition, "").expect("written");
+    let dumps = runner.log().matches(" taken by ").count();
+    // What follows the dump of one is done before the next one.
+    runner.until_logged(" taken by ", dumps + 4);
+    let log = runner.log();
+    runner.kill();
+    let newest = place.newest();
+    assert!(newest > 0, "nothing is left: {log}");
+    assert_eq!(place.restored().0, newest, "{log}");
+    let verified = place.verified();
     assert_eq!(verified.code, 0, "{verified}");
 }
 

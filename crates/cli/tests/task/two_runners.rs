@@ -1,11 +1,130 @@
 //! Two runners of one task: the one with the lock goes on, and the other one ends.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::cluster::stores::{fleet, make};
-use crate::cluster::tasks::{TaskPlace, is_root};
+use crate::cluster::tasks::{TaskPlace, is_root, library};
 use crate::cluster::{SOON, run, until};
 use tempfile::TempDir;
+
+/// How a runner is started that cannot be seen from here, as one on another machine.
+const ELSEWHERE: [&str; 5] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
+
+/// The first runner has given a number up, and is stopped before it writes the next manifest. The
+/// second one takes the lock, and is killed when it has stored its first generation. The first one
+/// writes its manifest only then, with a higher number.
+#[test]
+fn generation_of_a_runner_without_the_lock_is_not_taken_for_the_newest() {
+    if !is_root("generation_of_a_runner_without_the_lock") {
+        return;
+    }
+    let directory = TempDir::new().expect("a directory");
+    let Some(library) = library(directory.path(), include_str!("stop_links.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let mut place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let condition = directory.path().join("stops");
+    place.variables = vec![("LD_PRELOAD", library), ("STOP_IF", condition.clone())];
+    let flags = ["--lock-age", "2s", "--keep", "3"];
+    let mut first = place.runner("first", &[], &flags);
+    place.until_after(1, &mut first);
+    std::fs::write(&condition, "").expect("written");
+    first.until_stopped();
+    let before = place.newest();
+    place.variables.push(("HANG_AFTER_LINK", PathBuf::from("yes")));
+    let mut second = place.runner("second", &ELSEWHERE, &flags);
+    let newest = place.until_after(before, &mut second);
+    assert!(second.log().contains(&format!("restored generation {before}")), "{}", second.log());
+    second.kill();
+    let (_, count) = place.restored();
+    first.resume();
+    let code = until("the first one ends", SOON, || first.ended());
+    assert!(code == 1 && first.log().contains("another runner has taken"), "{}", first.log());
+    let late = newest + 1;
+    assert_eq!(place.generations()[..2], [late, newest], "{}", first.log());
+    let verified = place.verified();
+    assert_eq!(verified.code, 0, "it is whole: {verified}");
+    assert_eq!(place.restored(), (newest, count));
+    // The next one goes on from there, and its generations come after both.
+    place.variables.clear();
+    let mut third = place.runner("third", &[], &flags);
+    let last = place.until_after(late, &mut third);
+    assert!(third.log().contains(&format!("restored generation {newest}")), "{}", third.log());
+    third.kill();
+    let (restored, later) = place.restored();
+    assert!(restored >= last && later >= count, "{restored} {last}");
+}
+
+/// As over NFS: a link that was made is answered as one that another runner has made.
+#[test]
+fn link_that_is_repeated_is_no_other_runners() {
+    let directory = TempDir::new().expect("a directory");
+    let Some(library) = library(directory.path(), include_str!("repeated_link.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let mut place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    place.variables = vec![("LD_PRELOAD", library)];
+    let mut runner = place.runner("runner", &[], &["--keep", "3"]);
+    place.until_after(2, &mut runner);
+    let log = runner.log();
+    runner.kill();
+    assert!(!log.contains("no checkpoint") && !log.contains("has written"), "{log}");
+    assert_eq!(place.verified().code, 0);
+}
+
+/// Its runner writes it anew with the next renewal.
+#[test]
+fn record_of_a_lock_that_is_damaged_makes_no_runner_lose_it() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    let flags = ["--lock-age", "9s"];
+    let mut first = place.runner("first", &[], &flags);
+    let newest = place.until_after(1, &mut first);
+    let locks = directory.path().join("count/locks");
+    std::fs::write(locks.join("0000000001"), "{").expect("written");
+    let mut second = place.runner("second", &[], &flags);
+    let code = until("the second one is refused", SOON, || second.ended());
+    assert!(code == 4 && second.log().contains("another runner has the task"), "{}", second.log());
+    place.until_after(newest, &mut first);
+    assert_eq!(first.ended(), None, "{}", first.log());
+}
+
+/// The store is away for longer than the age. Meanwhile the record of the lock waits for it, and
+/// cannot be replaced.
+#[test]
+fn lock_of_a_runner_whose_store_is_slow_is_not_taken_after_its_age() {
+    if !is_root("lock_of_a_runner_whose_store_is_slow") {
+        return;
+    }
+    let (cluster, store) = fleet(2);
+    make(&cluster, "/tasks");
+    let place = TaskPlace::in_cluster(&cluster.namenode.address, 10_000);
+    let age = Duration::from_secs(9);
+    let flags = ["--lock-age", "9s", "--keep", "3", "--timeout", "10m"];
+    let mut first = place.runner("first", &[], &flags);
+    place.until_after(1, &mut first);
+    let away = store.with_extension("away");
+    std::fs::rename(&store, &away).expect("away");
+    // One renewal may still be in the memory of the cluster: then the second one is refused.
+    let mut second = until("a second one waits", SOON, || {
+        let (began, mut second) = (Instant::now(), place.runner("second", &ELSEWHERE, &flags));
+        until("it waits longer than the age", SOON, || {
+            (second.ended().is_some() || began.elapsed() > age * 3 / 2).then_some(())
+        });
+        second.ended().is_none().then_some(second)
+    });
+    assert_eq!(first.ended(), None, "{}", first.log());
+    assert!(!second.log().contains("restored generation"), "{}", second.log());
+    until("the store is back", SOON, || {
+        let _ = std::fs::remove_dir_all(&store);
+        std::fs::rename(&away, &store).ok()
+    });
+    let code = until("the second one is refused", SOON, || second.ended());
+    assert!(code == 4 && second.log().contains("another runner has the task"), "{}", second.log());
+    place.until_after(place.newest(), &mut first);
+    assert_eq!(first.ended(), None, "{}", first.log());
+}
 
 /// A manifest of a number that the runner comes to, as one that a runner wrote after it had lost
 /// the lock.
@@ -36,8 +155,7 @@ fn collection_with_a_short_age_takes_no_lock_of_a_runner_with_a_long_one() {
     }
     let directory = TempDir::new().expect("a directory");
     let place = TaskPlace::in_directory(directory.path(), 10_000);
-    let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
-    let mut runner = place.runner("runner", &elsewhere, &["--lock-age", "9s"]);
+    let mut runner = place.runner("runner", &ELSEWHERE, &["--lock-age", "9s"]);
     let newest = place.until_after(1, &mut runner);
     let refused = run(place.task("gc").args(["--lock-age", "200ms"]));
     assert!(refused.code == 4 && refused.stderr.contains("another runner has"), "{refused}");
@@ -45,7 +163,8 @@ fn collection_with_a_short_age_takes_no_lock_of_a_runner_with_a_long_one() {
     assert_eq!(runner.ended(), None, "{}", runner.log());
 }
 
-/// Below a durable directory whose store is away no lock can be renewed.
+/// Below a durable directory whose store is away no lock can be renewed: it is watched for four
+/// ages.
 #[test]
 fn lock_that_cannot_be_renewed_is_taken_and_one_of_the_runners_goes_on() {
     if !is_root("lock_that_cannot_be_renewed") {
@@ -60,16 +179,14 @@ fn lock_that_cannot_be_renewed_is_taken_and_one_of_the_runners_goes_on() {
     let flags = ["--lock-age", "9s", "--keep", "3", "--timeout", "10m"];
     let mut first = place.runner("first", &[], &flags);
     place.until_after(1, &mut first);
-    // It cannot be seen from here, as one on another machine.
-    let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
-    let mut refused = place.runner("refused", &elsewhere, &flags);
+    let mut refused = place.runner("refused", &ELSEWHERE, &flags);
     until("the second one is refused", SOON, || refused.ended());
     assert!(refused.log().contains("another runner has the task"), "{}", refused.log());
     let away = store.with_extension("away");
     std::fs::rename(&store, &away).expect("away");
     // One renewal may still be in the memory of the cluster: then the second one is refused again.
     let (mut second, began) = until("the second one has the lock", SOON, || {
-        let (began, mut second) = (Instant::now(), place.runner("second", &elsewhere, &flags));
+        let (began, mut second) = (Instant::now(), place.runner("second", &ELSEWHERE, &flags));
         until("it is refused or restores", SOON, || {
             let is_refused = second.ended().is_some();
             (is_refused || second.log().contains("restored generation")).then_some(())

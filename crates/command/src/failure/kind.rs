@@ -220,6 +220,8 @@ kinds! {
     DamagedGeneration,
     /// A generation was made with another key.
     OtherKey,
+    /// A generation was written by a release whose format this one does not read.
+    OtherRelease,
     /// There is no generation that can be used.
     NoGeneration,
     /// The bag exists.
@@ -310,8 +312,8 @@ mod tests {
         NotDurable NotAdopted Problems NotLookedAt Unfit NoDemo Down Busy Removed Damaged TaskTaken
         TaskEnded TaskFailed TaskBusy TaskKey TaskBackend TaskObjectTooLong TaskState StateTaken
         StateChanged StateKind StateTooLarge HookEnded HookTimeout Criu CriuDump CriuRestore
-        BrokenPipe OtherMachine BadGeneration DamagedGeneration OtherKey NoGeneration BagExists
-        NoBag BagGone BagDamaged BagMissed Io WrongBytes Namenode NotPrepared TenantErrors
+        BrokenPipe OtherMachine BadGeneration DamagedGeneration OtherKey OtherRelease NoGeneration
+        BagExists NoBag BagGone BagDamaged BagMissed Io WrongBytes Namenode NotPrepared TenantErrors
         LabRecord NoNamespaces Notice TooSlow OtherBytes Predict Violation
     ";
 

@@ -6,6 +6,11 @@ use sanderling_protocol::{Instant, Millis};
 use super::bag_looks::BAG_ROUND;
 use super::lock::{LockRecord, LockView, judge, renew_every};
 
+/// How many ages a record is watched at most that no runner could renew, as it waits for the store
+/// of its durable directory: a store that is away keeps no task from going on. Chosen, not
+/// measured.
+const WAITING_AGES: u64 = 4;
+
 /// The time from which on a backend has answered all calls, and was called often enough to show
 /// that. Only in such a time can runners renew their locks.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +44,18 @@ impl BackendAnswers {
     }
 }
 
+/// What a look at a task's lock has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenLock {
+    /// The highest number; 0 if there is none.
+    pub number: u64,
+    /// Its record; `None` if it could not be read, as where it is damaged or was just removed.
+    pub record: Option<LockRecord>,
+    /// Whether the record waits for the store of a durable directory. It cannot be replaced then,
+    /// so that its runner cannot renew it.
+    pub waits: bool,
+}
+
 /// An observer of a task's lock: it keeps what it saw from one look to the next.
 #[derive(Debug)]
 pub struct LockObserver {
@@ -46,6 +63,8 @@ pub struct LockObserver {
     seen: Option<(u64, Option<LockRecord>)>,
     /// When that record was seen first.
     since: Instant,
+    /// When it was seen last that it waits for a store; `since` if it was not.
+    waited: Instant,
     answers: BackendAnswers,
 }
 
@@ -53,7 +72,7 @@ impl LockObserver {
     /// Begins at a time, before the first look.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
-        Self { seen: None, since: now, answers: BackendAnswers::from(now) }
+        Self { seen: None, since: now, waited: now, answers: BackendAnswers::from(now) }
     }
 
     /// Takes over since when the backend answers, from one that has called it meanwhile.
@@ -66,34 +85,45 @@ impl LockObserver {
         self.answers.failed();
     }
 
-    /// Takes the highest number with its record, as the backend has given them to a look from
-    /// `began` to `now`, and judges the lock: one whose record did not change for `age`, or for the
-    /// longer age of its runner, while the backend answered is free. `is_alive` is whether the
-    /// record's process runs, where that can be seen from here.
+    /// Takes what the backend has given to a look from `began` to `now`, and judges the lock: one
+    /// whose record did not change for `age`, or for the longer age of its runner, while the
+    /// backend answered is free. `is_alive` is whether the record's process runs, where that can be
+    /// seen from here.
     ///
     /// What the backend read may be as old as the look: a record counts as seen from the end of the
-    /// first look at it to the begin of the last one.
+    /// first look at it to the begin of the last one. Time in which it could not be renewed does
+    /// not count, up to four ages. A record that cannot be read is watched for the age
+    /// as well: its runner may write it anew.
     pub fn observe(
         &mut self,
         began: Instant,
         now: Instant,
         age: Millis,
-        number: u64,
-        newest: Option<LockRecord>,
+        look: SeenLock,
         is_alive: impl FnOnce(&LockRecord) -> Option<bool>,
     ) -> LockView {
         self.answers.answered(now, age);
-        let before = self.seen.replace((number, newest));
+        let SeenLock { number, record, waits } = look;
+        let before = self.seen.replace((number, record));
         if before != self.seen {
-            self.since = now;
+            (self.since, self.waited) = (now, now);
         }
-        let Some(newest) = self.newest() else { return LockView::Free };
+        if waits {
+            self.waited = now;
+        }
+        let watched = |since: Instant| began.since(since.max(self.answers.since));
+        let stale = |age: Millis| {
+            let longest = Millis(age.0.saturating_mul(WAITING_AGES));
+            watched(self.waited) >= age || watched(self.since) >= longest
+        };
+        let Some(newest) = self.newest() else {
+            return if number == 0 || stale(age) { LockView::Free } else { LockView::Unknown };
+        };
         let first = match &before {
             Some((seen, record)) if *seen == number => record.as_ref(),
             _ => Some(newest),
         };
-        let watched = began.since(self.since.max(self.answers.since));
-        judge(first, Some(newest), is_alive(newest), watched >= newest.stale_after(age))
+        judge(first, Some(newest), is_alive(newest), stale(newest.stale_after(age)))
     }
 
     /// Returns the highest number that was seen; 0 if none was.
@@ -123,6 +153,10 @@ mod tests {
         LockRecord { owner, renewals, is_released, machine, pid: 1, start_time: 2, age }
     }
 
+    fn seen(record: Option<LockRecord>) -> SeenLock {
+        SeenLock { number: 1, record, waits: false }
+    }
+
     /// Looks each second from one time to another; returns when the lock was free.
     fn free_at(
         observer: &mut LockObserver,
@@ -132,7 +166,7 @@ mod tests {
     ) -> Option<u64> {
         let mut views = seconds.map(|second| {
             let now = at(second);
-            (second, observer.observe(now, now, age, 1, Some(record.clone()), |_| None))
+            (second, observer.observe(now, now, age, seen(Some(record.clone())), |_| None))
         });
         views.find(|(_, view)| *view == LockView::Free).map(|(second, _)| second)
     }
@@ -187,7 +221,7 @@ mod tests {
         let (mut observer, age) = (LockObserver::new(at(0)), Millis(1000));
         let mut view = |began: u64, now: u64| {
             let (began, now) = (at(0) + Millis(began), at(0) + Millis(now));
-            observer.observe(began, now, age, 1, Some(record(1, None)), |_| None)
+            observer.observe(began, now, age, seen(Some(record(1, None))), |_| None)
         };
         assert_eq!(view(0, 0), LockView::Unknown);
         // What it shows may be from its begin: the runner may have renewed the lock since.
@@ -199,6 +233,39 @@ mod tests {
     fn lock_without_a_record_is_free() {
         let mut observer = LockObserver::new(at(0));
         let (now, age) = (at(1), Millis(1));
-        assert_eq!(observer.observe(now, now, age, 0, None, |_| None), LockView::Free);
+        let none = SeenLock { number: 0, ..seen(None) };
+        assert_eq!(observer.observe(now, now, age, none, |_| None), LockView::Free);
+    }
+
+    #[test]
+    fn record_that_cannot_be_read_is_watched_for_the_age() {
+        let (mut observer, age) = (LockObserver::new(at(0)), Millis(10_000));
+        let mut view = |second: u64, record: Option<LockRecord>| {
+            observer.observe(at(second), at(second), age, seen(record), |_| None)
+        };
+        assert!((1..11).all(|second| view(second, None) == LockView::Unknown));
+        // Its runner renews it.
+        assert_eq!(view(11, Some(record(5, None))), LockView::Held);
+        assert!((12..22).all(|second| view(second, None) == LockView::Unknown));
+        assert_eq!(view(22, None), LockView::Free);
+    }
+
+    #[test]
+    fn time_in_which_a_record_waits_for_its_store_does_not_count_for_four_ages() {
+        let (age, waiting) =
+            (Millis(10_000), |waits: bool| SeenLock { waits, ..seen(Some(record(1, None))) });
+        let mut observer = LockObserver::new(at(0));
+        let mut view = |second: u64, waits: bool| {
+            observer.observe(at(second), at(second), age, waiting(waits), |_| None)
+        };
+        assert!((1..25).all(|second| view(second, true) == LockView::Unknown));
+        // The store has it: from now on its runner can renew it.
+        assert!((25..34).all(|second| view(second, false) == LockView::Unknown));
+        assert_eq!(view(34, false), LockView::Free);
+        let mut observer = LockObserver::new(at(0));
+        let mut away =
+            |second: u64| observer.observe(at(second), at(second), age, waiting(true), |_| None);
+        assert!((1..41).all(|second| away(second) == LockView::Unknown));
+        assert_eq!(away(41), LockView::Free, "the store is away");
     }
 }

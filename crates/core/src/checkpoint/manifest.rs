@@ -1,7 +1,8 @@
 //! What a generation consists of.
 //!
 //! A manifest is encoded as one version byte, its fields in postcard, and the first
-//! [`CHECKSUM_BYTES`] of their keyed hash.
+//! [`CHECKSUM_BYTES`] of their keyed hash. What was added since the first release of a version
+//! follows the fields: readers of an earlier release pass over it.
 
 use std::fmt;
 
@@ -109,6 +110,10 @@ pub struct CheckpointManifest {
     pub packs: Vec<ManifestPack>,
     /// Its chunks, in the order of the stream.
     pub chunks: Vec<StoredChunk>,
+    /// The number of the lock under which it was written; 0 in those of earlier releases. It is
+    /// encoded behind the fields.
+    #[serde(skip)]
+    pub lock: u64,
 }
 
 /// A reason why bytes are not a manifest.
@@ -118,7 +123,7 @@ pub enum CheckpointManifestError {
     #[error("the manifest is cut")]
     Cut,
     /// It was written by another release.
-    #[error("the manifest has version {0}, this program reads version {VERSION}")]
+    #[error("its manifest has version {0}, and this program reads version {VERSION}")]
     Version(u8),
     /// Its checksum is another one.
     #[error("the manifest is damaged: its checksum does not match")]
@@ -171,9 +176,12 @@ impl CheckpointManifest {
     /// Returns the manifest as it is stored: its version, its body and a checksum under `key`.
     #[must_use]
     pub fn encode(&self, key: &ChunkKey) -> Vec<u8> {
-        let body = postcard::to_stdvec(self).expect("a manifest can be encoded");
+        let encoded = "a manifest can be encoded";
         let mut bytes = vec![VERSION];
-        bytes.extend(body);
+        bytes.extend(postcard::to_stdvec(self).expect(encoded));
+        if self.lock > 0 {
+            bytes.extend(postcard::to_stdvec(&self.lock).expect(encoded));
+        }
         let checksum = key.name(&bytes).0;
         bytes.extend(&checksum[..CHECKSUM_BYTES]);
         bytes
@@ -182,7 +190,9 @@ impl CheckpointManifest {
     /// Decodes a stored manifest and verifies its version and its checksum under `key`.
     ///
     /// # Errors
-    /// [`CheckpointManifestError`]: restore the generation before.
+    /// [`CheckpointManifestError::Version`]: use the release that wrote it, as the generation may
+    /// be newer work than those that can be read. Any other [`CheckpointManifestError`]: restore
+    /// the generation before.
     pub fn decode(key: &ChunkKey, bytes: &[u8]) -> Result<Self, CheckpointManifestError> {
         let version = *bytes.first().ok_or(CheckpointManifestError::Cut)?;
         if version != VERSION {
@@ -196,9 +206,15 @@ impl CheckpointManifest {
         if key.name(body).0[..CHECKSUM_BYTES] != *checksum {
             return Err(CheckpointManifestError::Checksum);
         }
-        let manifest: Self =
-            postcard::from_bytes(&body[1..]).map_err(|_| CheckpointManifestFault::Undecodable)?;
-        manifest.verified()
+        let undecodable = |_: postcard::Error| CheckpointManifestFault::Undecodable;
+        let (manifest, added) =
+            postcard::take_from_bytes::<Self>(&body[1..]).map_err(undecodable)?;
+        // What a later release has added behind that is passed over.
+        let lock = match added {
+            [] => 0,
+            added => postcard::take_from_bytes::<u64>(added).map_err(undecodable)?.0,
+        };
+        Self { lock, ..manifest }.verified()
     }
 
     /// Returns how many chunks the stream has, those of zeros among them.
@@ -256,6 +272,7 @@ mod tests {
                 chunk(0, 0, 0, 984, ChunkCodec::Zstd),
                 chunk(3, 0, 1000, 65_000, ChunkCodec::Plain),
             ],
+            lock: 0,
         }
     }
 
@@ -270,6 +287,23 @@ mod tests {
         );
         assert_eq!(data_encoding::HEXLOWER.encode(&bytes), golden);
         assert_eq!(CheckpointManifest::decode(&ChunkKey::new([7; 32]), &bytes), Ok(manifest()));
+    }
+
+    #[test]
+    fn number_of_the_lock_follows_the_fields_and_what_follows_it_is_passed_over() {
+        let key = ChunkKey::new([7; 32]);
+        let locked = CheckpointManifest { lock: 300, ..manifest() };
+        let bytes = locked.encode(&key);
+        assert_eq!(CheckpointManifest::decode(&key, &bytes), Ok(locked));
+        let body = |bytes: &[u8]| bytes[..bytes.len() - CHECKSUM_BYTES].to_vec();
+        let (plain, mut later) = (body(&manifest().encode(&key)), body(&bytes));
+        // How an earlier release reads it: it passes over what follows the fields.
+        let earlier: CheckpointManifest = postcard::from_bytes(&later[1..]).expect("as before");
+        assert_eq!(earlier, manifest());
+        assert_eq!(later, [&plain[..], &[0xac, 0x02]].concat());
+        later.extend([1, 2, 3]);
+        later.extend(&key.name(&later).0[..CHECKSUM_BYTES]);
+        assert_eq!(CheckpointManifest::decode(&key, &later).map(|it| it.lock), Ok(300));
     }
 
     #[test]

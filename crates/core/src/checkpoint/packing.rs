@@ -67,6 +67,8 @@ pub struct GenerationHead {
     pub taken_at: Instant,
     /// What took it.
     pub driver: DriverRecord,
+    /// The number of the lock under which it is written.
+    pub lock: u64,
 }
 
 impl Packing {
@@ -167,7 +169,7 @@ impl Packing {
         let pack = |id: &PackId| ManifestPack { id: *id, bytes: self.lengths[id] };
         let packs = self.packs.iter().map(pack).collect();
         self.chunks.sort_by_key(|chunk| chunk.position);
-        let GenerationHead { task, generation, taken_at, driver } = head;
+        let GenerationHead { task, generation, taken_at, driver, lock } = head;
         let (added_bytes, chunks) = (self.added_bytes, self.chunks);
         CheckpointManifest {
             task,
@@ -178,6 +180,7 @@ impl Packing {
             added_bytes,
             packs,
             chunks,
+            lock,
         }
     }
 }
@@ -189,6 +192,11 @@ mod tests {
     use super::*;
 
     const KEY: [u8; 32] = [3; 32];
+
+    fn head() -> GenerationHead {
+        let (task, driver) = ("t".to_owned(), DriverRecord::Hook);
+        GenerationHead { task, generation: 1, taken_at: Instant(0), driver, lock: 4 }
+    }
 
     fn dump(
         base: Option<&CheckpointManifest>,
@@ -206,10 +214,7 @@ mod tests {
             }
             add(&mut packing, position as u32, chunk);
         }
-        let driver = DriverRecord::Hook;
-        let head =
-            GenerationHead { task: "t".to_owned(), generation: 1, taken_at: Instant(0), driver };
-        let manifest = packing.finish(head, stream.len() as u64);
+        let manifest = packing.finish(head(), stream.len() as u64);
         let decoded = CheckpointManifest::decode(&key, &manifest.encode(&key));
         assert_eq!(decoded.as_ref(), Ok(&manifest));
         manifest
@@ -284,9 +289,7 @@ mod tests {
         packing.open(PackId([2; 32]));
         add(&mut packing, 0, &[3; CHUNK_BYTES]);
         add(&mut packing, 1, &[2; CHUNK_BYTES]);
-        let (task, driver) = ("t".to_owned(), DriverRecord::Hook);
-        let head = GenerationHead { task, generation: 1, taken_at: Instant(0), driver };
-        let manifest = packing.finish(head, 2 * CHUNK_BYTES as u64);
+        let manifest = packing.finish(head(), 2 * CHUNK_BYTES as u64);
         let packs: Vec<u8> = manifest.packs.iter().map(|pack| pack.id.0[0]).collect();
         assert_eq!(packs, [2, 1]);
         let places: Vec<_> = manifest.chunks.iter().map(|it| (it.position, it.pack)).collect();

@@ -5,8 +5,10 @@
 //! generation that names it. The one that a collection has stored again in this way goes as soon as
 //! its state is safe in the new one.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::generation_rank::GenerationRank;
 use super::manifest::{CheckpointManifest, ManifestPack, PackId};
 use super::packing::{PACK_BYTES, TAG_BYTES};
 
@@ -23,10 +25,12 @@ const SMALL_MAX: usize = 8;
 pub struct FoundGeneration {
     /// Its number.
     pub number: u64,
+    /// The number of the lock under which it was written; `None` if its manifest shows none.
+    pub lock: Option<u64>,
     /// Its packs; `None` if its manifest is of no use now, so that it may name any.
     pub packs: Option<Vec<ManifestPack>>,
     /// A later one that a collection has made of it, with the same state
-    /// ([`CheckpointManifest::has_state_of`]).
+    /// ([`CheckpointManifest::state_digest`]).
     pub replaced_by: Option<u64>,
 }
 
@@ -53,7 +57,8 @@ impl FoundGeneration {
     }
 }
 
-/// Returns what to remove so that the newest `keep` whole generations stay.
+/// Returns what to remove so that the newest `keep` whole generations stay. Which is newer, their
+/// [`GenerationRank`] decides.
 ///
 /// `durable` has the numbers of the generations whose manifests the store of a durable directory
 /// has, so that it has their packs, too; `None` below no durable directory. The newest whole one
@@ -72,32 +77,35 @@ pub fn removal_plan(
     durable: Option<&BTreeSet<u64>>,
 ) -> RemovalPlan {
     assert!(keep > 0, "at least one generation is kept");
+    let ranks = GenerationRank::of_all(found.iter().map(|it| (it.number, it.lock)));
+    let rank = |number: u64| ranks[&number];
     let mut whole: Vec<u64> =
         found.iter().filter(|it| it.is_whole(stored)).map(|it| it.number).collect();
-    whole.sort_unstable_by(|one, other| other.cmp(one));
+    whole.sort_unstable_by_key(|number| Reverse(rank(*number)));
     let safe = match durable {
-        Some(durable) => whole.iter().find(|it| durable.contains(it)).copied(),
-        None => Some(u64::MAX),
+        Some(durable) => whole.iter().find(|it| durable.contains(it)).map(|it| rank(*it)),
+        None => Some(GenerationRank::MAX),
     };
+    let is_newer = |by: u64, number: u64| whole.contains(&by) && rank(by) > rank(number);
     let replaced: BTreeSet<u64> = found
         .iter()
-        .filter(|it| it.replaced_by.is_some_and(|by| by > it.number && whole.contains(&by)))
+        .filter(|it| it.replaced_by.is_some_and(|by| is_newer(by, it.number)))
         .map(|it| it.number)
         .collect();
     let counted = whole.iter().copied().filter(|number| !replaced.contains(number));
-    let Some(kept_from) = counted.take(keep).last() else {
+    let Some(kept_from) = counted.take(keep).last().map(rank) else {
         // Without a whole generation nothing is known to be of no use.
         return RemovalPlan::default();
     };
-    let is_unneeded = |number: u64| number < kept_from || replaced.contains(&number);
+    let is_unneeded = |number: u64| rank(number) < kept_from || replaced.contains(&number);
     let Some(safe) = safe else {
         // Without a durable one nothing has another place.
         let is_held_back = whole.iter().any(|number| is_unneeded(*number));
         return RemovalPlan { is_held_back, ..RemovalPlan::default() };
     };
-    let is_held_back = whole.iter().any(|number| is_unneeded(*number) && *number >= safe);
+    let is_held_back = whole.iter().any(|number| is_unneeded(*number) && rank(*number) >= safe);
     let (removed, kept): (Vec<_>, Vec<_>) =
-        found.iter().cloned().partition(|it| is_unneeded(it.number) && it.number < safe);
+        found.iter().cloned().partition(|it| is_unneeded(it.number) && rank(it.number) < safe);
     debug_assert!(kept.iter().any(|it| it.is_whole(stored)), "one that restores stays");
     let mut generations: Vec<u64> = removed.iter().map(|it| it.number).collect();
     generations.sort_unstable();
@@ -152,11 +160,11 @@ mod tests {
     fn generation(number: u64, packs: &[u8]) -> FoundGeneration {
         let pack = |number: &u8| ManifestPack { id: id(*number), bytes: 10 };
         let packs = Some(packs.iter().map(pack).collect());
-        FoundGeneration { number, packs, replaced_by: None }
+        FoundGeneration { number, lock: Some(1), packs, replaced_by: None }
     }
 
     const fn unreadable(number: u64) -> FoundGeneration {
-        FoundGeneration { number, packs: None, replaced_by: None }
+        FoundGeneration { number, lock: None, packs: None, replaced_by: None }
     }
 
     fn stored(packs: &[u8]) -> BTreeMap<PackId, u64> {
@@ -174,6 +182,22 @@ mod tests {
         let plan = removal_plan(&found, &stored(&[1, 2, 3, 4, 9]), 2, None);
         assert_eq!(plan.generations, [1, 2]);
         assert_eq!(plan.packs, [id(1), id(9)]);
+    }
+
+    #[test]
+    fn generation_of_a_runner_that_had_lost_the_lock_is_older_than_those_of_the_next_one() {
+        let under = |lock, number, packs: &[u8]| {
+            let lock = Some(lock);
+            FoundGeneration { lock, ..generation(number, packs) }
+        };
+        let found = [under(1, 1, &[1]), under(2, 2, &[2]), under(1, 3, &[3])];
+        let stored = stored(&[1, 2, 3]);
+        let plan = removal_plan(&found, &stored, 1, None);
+        assert_eq!((plan.generations, plan.packs), (vec![1, 3], vec![id(1), id(3)]));
+        let plan = removal_plan(&found, &stored, 1, Some(&BTreeSet::from([1, 3])));
+        assert_eq!(plan.generations, [1], "the store has no other one yet");
+        assert!(plan.is_held_back);
+        assert_eq!(removal_plan(&found, &stored, 2, None).generations, [1]);
     }
 
     #[test]
@@ -279,6 +303,7 @@ mod tests {
             added_bytes: 0,
             packs: vec![pack(1, 100_000), pack(2, 60_000)],
             chunks: vec![chunk(0, 0, 40_000), chunk(1, 1, 40_000)],
+            lock: 0,
         };
         assert_eq!(sparse_packs(&manifest), BTreeSet::from([id(1)]));
         manifest.packs = (0..9).map(|number| pack(number, 20)).collect();

@@ -55,9 +55,10 @@ class Spans:
     """Of the part in the bytes of all ranges, in elements; `None` if they are the part itself."""
 
 
-def encode(metadata: Metadata) -> bytes:
-    """Returns the content of `.metadata`."""
-    return MAGIC + f"{time.time_ns()}\n".encode() + pickle.dumps(metadata)
+def encode(metadata: Metadata, after: int = 0) -> bytes:
+    """Returns the content of `.metadata`. Its time is later than `after`, whatever the clock."""
+    moment = max(time.time_ns(), after + 1)
+    return MAGIC + f"{moment}\n".encode() + pickle.dumps(metadata)
 
 
 def sealed_at(head: bytes) -> int | None:

@@ -222,11 +222,18 @@ def fill(file: Any, buffer: memoryview) -> None:
         done += count
 
 
+def newest_beside(stores: Stores, path: str) -> int:
+    """Returns the time of the newest checkpoint in the directory of a path; 0 without one."""
+    parent = path.rstrip("/").rpartition("/")[0] or "/"
+    return max((moment for (moment, _), _ in StorePlace(stores).ages(parent)), default=0)
+
+
 def latest(given: Store | str | None, directory: str) -> str | None:
     """Returns the path of the newest checkpoint in a directory, or `None` without one.
 
     A checkpoint is a directory in it whose metadata is sealed; what an interrupted save left is
-    passed over. The newest is the one that was sealed last, by the clock of the rank that did.
+    passed over. The newest is the one that was sealed last: its time is that of the rank's clock,
+    or later than that of each checkpoint which the directory had, whatever the clock showed.
     `given` is a store, an address, or the URL of a durable directory's store. Of several ranks one
     decides and sends the others its answer: a rank that calls this later may get another one.
     """

@@ -29,7 +29,14 @@ from sanderling.errors import (
 from sanderling.store import Store
 from sanderling.torch import layout
 from sanderling.torch.layout import METADATA, Piece
-from sanderling.torch.places import STEP_BYTES, AtDirectory, Stores, join, split
+from sanderling.torch.places import (
+    STEP_BYTES,
+    AtDirectory,
+    Stores,
+    join,
+    newest_beside,
+    split,
+)
 
 ATTEMPTS_MAX = 3
 """How often an object is written while nodes with bytes of it are killed."""
@@ -167,7 +174,7 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
             )
         refuse_incomplete(store, save.path, pieces.values())
         place = join(save.path, METADATA)
-        content = layout.encode(metadata)
+        content = layout.encode(metadata, after=newest_beside(save.stores, save.path))
         if save.expected is None:
             store.put(place, content, if_absent=True)
         else:

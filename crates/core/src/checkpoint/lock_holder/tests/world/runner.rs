@@ -5,6 +5,7 @@ use sanderling_protocol::{Instant, Millis};
 use super::{Answer, LOOK_EVERY, LockMistake, LockWorld, Purpose, ROUND, Request, Timer};
 use crate::checkpoint::{
     BackendAnswers, LockClaim, LockHolder, LockObserver, LockProtection, LockRecord, LockView,
+    SeenLock,
 };
 
 /// A runner that starts again whenever it has lost or released its lock, as in an agent.
@@ -199,15 +200,16 @@ impl LockWorld {
         let began = if mistake == Some(LockMistake::AnswerCounts) { now } else { began };
         let it = &mut self.runners[runner];
         it.observer.take_over(it.answers);
-        let (highest, record) = (newest.highest, newest.record.clone());
-        let view = it.observer.observe(began, now, it.age, highest, record, |_| alive);
+        let (number, record) = (newest.highest, newest.record.clone());
+        let look = SeenLock { number, record, waits: false };
+        let view = it.observer.observe(began, now, it.age, look, |_| alive);
         it.answers.answered(now, it.age);
         match view {
             LockView::Held => self.timer(runner, ROUND, Timer::Look),
             LockView::Unknown => self.timer(runner, LOOK_EVERY, Timer::Look),
             LockView::Free => {
                 self.check_free(runner, &newest, alive);
-                self.claim(runner, highest + 1);
+                self.claim(runner, number + 1);
             }
         }
     }

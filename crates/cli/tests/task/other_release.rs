@@ -1,0 +1,91 @@
+//! Generations in a format that this release does not read: none before them is taken.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::bag::{Place, has_checkpoint, kill};
+use crate::cluster::tasks::TaskPlace;
+use crate::cluster::{SOON, run, until};
+use tempfile::TempDir;
+
+/// Where the version of the encryption is in a manifest.
+const VERSION_AT: usize = 7;
+
+/// Replaces a manifest in one step, as if another release had written it.
+fn change_version(manifest: &Path, change: fn(u8) -> u8) {
+    let mut bytes = fs::read(manifest).expect("a manifest");
+    bytes[VERSION_AT] = change(bytes[VERSION_AT]);
+    let task = manifest.parent().and_then(Path::parent).expect("it is in a task");
+    let changed = task.join("changed");
+    fs::write(&changed, bytes).expect("written");
+    fs::rename(&changed, manifest).expect("renamed");
+}
+
+#[test]
+fn newest_generation_of_a_later_release_is_named_and_no_older_one_restored() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let mut runner = place.runner("publish", &[], &["--keep", "3"]);
+    place.until_after(2, &mut runner);
+    runner.kill();
+    let before = place.generations();
+    assert!(before.len() >= 2, "an older one could be restored: {before:?}");
+    let newest = before[0];
+    let manifest = directory.path().join(format!("backend/count/generations/{newest:010}"));
+    change_version(&manifest, |version| version + 1);
+    let (to, started) = (place.path("to"), place.path("started"));
+    let mut restore = place.task("restore");
+    restore.arg("--state").arg(&to);
+    let mut start = place.task("run");
+    start.args(["--", "touch"]).arg(&started);
+    let mut collection = place.task("gc");
+    collection.args(["--keep", "1"]);
+    let named = format!("generation {newest} of count was written by another release");
+    for mut command in [restore, start, collection] {
+        let ran = run(&mut command);
+        assert!(ran.code == 1 && ran.stderr.contains(&named), "{ran}");
+        let versions = "its encryption has version 2, and this program reads version 1";
+        assert!(ran.stderr.contains(versions), "{ran}");
+        assert!(!ran.stderr.contains("restored generation"), "{ran}");
+    }
+    assert!(!started.exists(), "the task began anew");
+    assert_eq!(place.generations(), before, "something was removed");
+    let verified = place.verified();
+    assert!(verified.code == 5 && verified.stdout.contains(&named), "{verified}");
+    change_version(&manifest, |version| version - 1);
+    assert_eq!(place.restored().0, newest);
+}
+
+/// The key fits another task of the bag, so that it cannot be the reason.
+#[test]
+fn task_of_a_bag_whose_generations_are_of_a_later_release_has_not_failed() {
+    let place = Place::new();
+    place.submit(&["--count", "2", "--time", "1s", "--deadline", "10m"], 10);
+    place.hold();
+    let mut first = place.agent("spot", &["--at-once", "2"]);
+    let tasks: Vec<PathBuf> =
+        ["backend/bag.000001", "backend/bag.000002"].map(|name| place.path(name)).into();
+    until("checkpoints", SOON, || tasks.iter().all(|task| has_checkpoint(task)).then_some(()));
+    let begun = place.path("backend/@bag/progress/000002");
+    until("a record of progress", SOON, || begun.exists().then_some(()));
+    kill(&mut first);
+    let manifests = || {
+        let entries = fs::read_dir(tasks[0].join("generations")).expect("there").flatten();
+        let whole = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
+        whole.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
+    };
+    manifests().iter().for_each(|it| change_version(it, |version| version + 1));
+    let mut second = place.agent("spot", &["--at-once", "2", "--retries", "0"]);
+    // An agent prints how a run has ended after it has recorded that.
+    until("the other release is named", SOON, || {
+        let log = fs::read_to_string(place.path("agents.log")).unwrap_or_default();
+        log.contains("of bag.000001 was written by another release").then_some(())
+    });
+    assert!(!place.path("backend/@bag/ended/000001").exists(), "the task was given up");
+    manifests().iter().for_each(|it| change_version(it, |version| version - 1));
+    place.release();
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["failed"]), (0, &0.into()), "{view}");
+    assert_eq!(view["tasks"][0]["failures"], 0, "{view}");
+    assert!(second.wait().expect("waited for").success());
+}
