@@ -1,8 +1,8 @@
 //! One command's way to the cluster: the runtime, the namenode, the deadline, the interruption.
 
-use std::future::Future;
-use std::sync::Arc;
+use std::future::{Future, pending};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sanderling_client::{Client, ClientConfig, diagnosed};
@@ -12,7 +12,7 @@ use sanderling_protocol::{Reply, Request};
 use sanderling_transport::{
     CallError, Connection, ConnectionOptions, Credentials, Namenodes, Pool, PoolOptions,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::first_address;
@@ -23,7 +23,12 @@ use crate::output::Output;
 use crate::{credentials, otlp, refused};
 
 /// How long an interrupted command may take to clean up, such as giving an unfinished object up.
+/// After a second signal each command has so much time.
 const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// A signal that comes so soon after the first one is the same: some supervisors signal a process
+/// and then its group. Chosen, not measured.
+const SAME_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long the namenode may take to answer the first greeting.
 const GREETING_WITHIN: Duration = Duration::from_secs(3);
@@ -45,14 +50,16 @@ pub struct Session {
     pub output: Output,
     /// Cancelled when the command is to end early; its own long loops look at it.
     pub ended: CancellationToken,
+    /// Cancelled when a second signal comes: the command has 2 s more.
+    pub hurried: CancellationToken,
     /// How long the whole command may take.
     limit: Option<Duration>,
     /// Set when the command goes on until it is stopped.
     is_endless: Arc<AtomicBool>,
     /// How long it may take to clean up, in milliseconds, if not [`CLEAN_UP`].
     clean_up_millis: Arc<AtomicU64>,
-    /// Set before `ended` is cancelled because of SIGTERM.
-    is_terminated: Arc<AtomicBool>,
+    /// When SIGTERM came. It is set before `ended` is cancelled because of that.
+    terminated_at: Arc<OnceLock<tokio::time::Instant>>,
 }
 
 /// What ends a command early from outside.
@@ -74,10 +81,11 @@ impl Session {
             credentials,
             output,
             ended: CancellationToken::new(),
+            hurried: CancellationToken::new(),
             limit: None,
             is_endless: Arc::default(),
             clean_up_millis: Arc::default(),
-            is_terminated: Arc::default(),
+            terminated_at: Arc::default(),
         }
     }
 
@@ -99,11 +107,12 @@ impl Session {
         self.clean_up_millis.store(millis, Ordering::Relaxed);
     }
 
-    /// Returns whether SIGTERM has ended the command; `ended` is cancelled then, or is about to be.
-    /// A second handler of that signal would not do: this one may run before the other has it.
+    /// Returns when SIGTERM has ended the command, if it has; `ended` is cancelled then, or is
+    /// about to be. A second handler of that signal would not do: this one may run before the
+    /// other has it.
     #[must_use]
-    pub fn is_terminated(&self) -> bool {
-        self.is_terminated.load(Ordering::Acquire)
+    pub fn terminated_at(&self) -> Option<tokio::time::Instant> {
+        self.terminated_at.get().copied()
     }
 
     /// Returns after how long the command is ended, from `--timeout`.
@@ -222,22 +231,25 @@ where
         credentials: credentials::shown(global)?,
         output: Output { is_json: global.json, is_quiet: global.quiet },
         ended: CancellationToken::new(),
+        hurried: CancellationToken::new(),
         limit: global.timeout.map(|span| span.0),
         is_endless: Arc::default(),
         clean_up_millis: Arc::default(),
-        is_terminated: Arc::default(),
+        terminated_at: Arc::default(),
     };
     let clean_up_millis = Arc::clone(&session.clean_up_millis);
-    let is_terminated = Arc::clone(&session.is_terminated);
-    let (ended, limit) = (session.ended.clone(), session.limit);
+    let terminated_at = Arc::clone(&session.terminated_at);
+    let (ended, hurried, limit) = (session.ended.clone(), session.hurried.clone(), session.limit);
     let (namenode, is_endless) = (session.namenode.clone(), Arc::clone(&session.is_endless));
     let result = block_on(async move {
-        let interrupted = interrupted();
+        let mut interruptions = Interruptions::new();
         let mut work = std::pin::pin!(command(session));
         let early = tokio::select! {
             result = &mut work => return result,
-            interruption = interrupted => {
-                is_terminated.store(interruption == Interruption::Terminated, Ordering::Release);
+            interruption = interruptions.next() => {
+                if interruption == Interruption::Terminated {
+                    let _ = terminated_at.set(tokio::time::Instant::now());
+                }
                 Err(interrupted_failure())
             }
             () = passed(limit) => match is_endless.load(Ordering::Relaxed) {
@@ -254,8 +266,15 @@ where
             0 => CLEAN_UP,
             millis => Duration::from_millis(millis),
         };
-        let cleaned = tokio::time::timeout(clean_up, &mut work).await;
-        early.map_err(|early| explained(early, cleaned.ok().and_then(Result::err), &namenode))
+        let cleaned = async {
+            tokio::select! {
+                result = &mut work => return Some(result),
+                () = interruptions.again() => hurried.cancel(),
+            }
+            tokio::time::timeout(CLEAN_UP, &mut work).await.ok()
+        };
+        let cleaned = tokio::time::timeout(clean_up, cleaned).await.ok().flatten();
+        early.map_err(|early| explained(early, cleaned.and_then(Result::err), &namenode))
     });
     result.map_err(|failure| global.with_origin(failure))
 }
@@ -297,10 +316,10 @@ pub fn run_blocking(
             Ok(result) => result,
             Err(error) => Err(Failure::caused(Exit::Failure, FailureKind::Bug, error)),
         };
-        let interrupted = interrupted();
+        let mut interruptions = Interruptions::new();
         tokio::select! {
             result = tokio::task::spawn_blocking(work) => ended(result),
-            _ = interrupted => Err(interrupted_failure()),
+            _ = interruptions.next() => Err(interrupted_failure()),
         }
     })
 }
@@ -312,7 +331,7 @@ fn interrupted_failure() -> Failure {
 async fn passed(limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep(limit).await,
-        None => std::future::pending().await,
+        None => pending().await,
     }
 }
 
@@ -324,28 +343,55 @@ fn late(limit: Duration) -> Failure {
     ))
 }
 
-/// Takes SIGINT, SIGTERM and SIGHUP over, and returns what waits for one of them. Called before the
-/// work begins: what it does first may take long, and a signal would end it without a clean-up.
-fn interrupted() -> impl Future<Output = Interruption> {
-    let streams = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    // A process that `nohup` has started goes on when its terminal closes.
-    let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup()).ok()).flatten();
-    async move {
-        let (Ok(mut interrupt), Ok(mut terminate)) = streams else {
+/// The signals that end a command. A stream that is absent shows none.
+struct Interruptions {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+}
+
+impl Interruptions {
+    /// Takes SIGINT, SIGTERM and SIGHUP over. Called before the work begins: what it does first may
+    /// take long, and a signal would end it without a clean-up.
+    fn new() -> Self {
+        let streams = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        let (interrupt, terminate) = match streams {
+            (Ok(interrupt), Ok(terminate)) => (Some(interrupt), Some(terminate)),
             // Without handlers the signals end the process, which is as good.
-            return std::future::pending().await;
+            _ => (None, None),
         };
-        let hung_up = async move {
-            match hangup {
-                Some(mut hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        // A process that `nohup` has started goes on when its terminal closes.
+        let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup()).ok()).flatten();
+        Self { interrupt, terminate, hangup }
+    }
+
+    /// Waits for a signal.
+    async fn next(&mut self) -> Interruption {
         tokio::select! {
-            _ = interrupt.recv() => Interruption::ByUser,
-            _ = terminate.recv() => Interruption::Terminated,
-            _ = hung_up => Interruption::ByUser,
+            () = received(&mut self.interrupt) => Interruption::ByUser,
+            () = received(&mut self.terminate) => Interruption::Terminated,
+            () = received(&mut self.hangup) => Interruption::ByUser,
         }
+    }
+
+    /// Waits for another signal than the one that has just come.
+    async fn again(&mut self) {
+        let first = tokio::time::Instant::now();
+        loop {
+            self.next().await;
+            if first.elapsed() > SAME_WITHIN {
+                return;
+            }
+        }
+    }
+}
+
+async fn received(signals: &mut Option<Signal>) {
+    match signals {
+        Some(signals) => {
+            signals.recv().await;
+        }
+        None => pending().await,
     }
 }
 

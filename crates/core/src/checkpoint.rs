@@ -39,7 +39,7 @@ pub use bag::{
     BagAgent, BagState, BagTask, KeyEvidence, Market, RunProgress, TaskProgress, is_task_lost,
     next_task, on_demand_from, runs_again,
 };
-pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
+pub use bag_looks::{BAG_ROUND, BagLooks, LEAVES_URGENT, LOOKS_PER_ROUND};
 pub use bag_replay::{BagPolicy, BagReplay, DumpCopies, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
 pub use compaction::{PackCompaction, StateDigest};

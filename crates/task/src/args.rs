@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use sanderling_command::units::{Span, UnitError};
@@ -13,6 +14,10 @@ use crate::backend::BackendSpec;
 use crate::driver_args::DriverArgs;
 use crate::dump_policy::DumpPolicy;
 use crate::machine_notices::OnNoticeArgs;
+
+/// The shortest time after which a lock is stale. It is renewed three times in it, each time with a
+/// request of the backend. Chosen, not measured.
+const LOCK_AGE_MIN: Duration = Duration::from_secs(1);
 
 /// Which task, where it is stored, and its key.
 #[derive(Debug, Clone, Args)]
@@ -37,7 +42,7 @@ pub(crate) struct StorageArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// After how long without a renewal a runner on another machine counts as dead
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = lock_age)]
     pub(crate) lock_age: Span,
 }
 
@@ -182,6 +187,42 @@ pub(crate) struct IntervalError {
     source: UnitError,
 }
 
+/// A text is no number of dollars.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text} is no price: a number of dollars, such as 0.03")]
+pub(crate) struct PriceError {
+    text: String,
+}
+
+/// Reads a number of dollars.
+pub(crate) fn dollars(text: &str) -> Result<f64, PriceError> {
+    let price = text.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0);
+    price.ok_or_else(|| PriceError { text: text.to_owned() })
+}
+
+/// Why a text is no time after which a lock is stale.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum LockAgeError {
+    /// It is no time.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// A lock cannot be renewed in it.
+    #[error("{text} is too short: a lock is renewed three times in it, and 1s is the shortest")]
+    TooShort {
+        /// What was given.
+        text: String,
+    },
+}
+
+/// Reads the time after which a lock is stale.
+fn lock_age(text: &str) -> Result<Span, LockAgeError> {
+    let age: Span = text.parse()?;
+    if age.0 < LOCK_AGE_MIN {
+        return Err(LockAgeError::TooShort { text: text.to_owned() });
+    }
+    Ok(age)
+}
+
 impl FromStr for TaskName {
     type Err = TaskNameError;
 
@@ -219,6 +260,24 @@ mod tests {
         }
         for bad in ["", ".a", "a/b", "..", "a b", "ä"] {
             assert!(bad.parse::<TaskName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lock_is_stale_after_a_second_at_least() {
+        assert_eq!(lock_age("1s").map(|age| age.0), Ok(LOCK_AGE_MIN));
+        for short in ["0", "0s", "1ms", "999ms"] {
+            let error = lock_age(short).expect_err("it is too short");
+            assert!(matches!(error, LockAgeError::TooShort { .. }), "{short}: {error}");
+        }
+        assert!(matches!(lock_age("soon"), Err(LockAgeError::Unit(_))));
+    }
+
+    #[test]
+    fn price_is_a_finite_number_that_is_not_negative() {
+        assert_eq!((dollars("0"), dollars("0.023")), (Ok(0.0), Ok(0.023)));
+        for bad in ["nan", "inf", "-1", "", "$1"] {
+            assert!(dollars(bad).is_err(), "{bad}");
         }
     }
 

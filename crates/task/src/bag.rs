@@ -16,9 +16,8 @@ use sanderling_command::session::Session;
 use sanderling_command::units::{self, Size, Span};
 use sanderling_core::checkpoint::Market;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::args::{PaceArgs, StorageArgs, TaskName};
+use crate::args::{PaceArgs, StorageArgs, TaskName, dollars};
 use crate::backend::{BackendSpec, TaskBackend, hex};
 use crate::encryption::drawn;
 use crate::supervise::wall_clock;
@@ -172,19 +171,6 @@ fn absent(bag: &str, backend: &TaskBackend) -> Failure {
     let cause = format!("there is no bag {bag} in {backend}");
     let next = format!("sanderling task submit --bag {bag}, or the same with its --backend");
     Failure::new(Exit::NotFound, FailureKind::NoBag, cause).next(next)
-}
-
-/// A text is no price.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text} is no price: a number of dollars, such as 0.03")]
-struct PriceError {
-    text: String,
-}
-
-/// Reads a price.
-fn dollars(text: &str) -> Result<f64, PriceError> {
-    let price = text.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0);
-    price.ok_or_else(|| PriceError { text: text.to_owned() })
 }
 
 /// Returns the name of a task of a bag.

@@ -81,6 +81,7 @@ pub(crate) struct StoredGeneration {
     /// The number of the lock under which it was written; 0 in those of earlier releases.
     pub(crate) lock: u64,
     pub(crate) taken_at: Instant,
+    pub(crate) driver: DriverRecord,
     pub(crate) stream_bytes: u64,
     pub(crate) added_bytes: u64,
     pub(crate) packs: Vec<ManifestPack>,
@@ -94,6 +95,7 @@ impl StoredGeneration {
             number: manifest.generation,
             lock: manifest.lock,
             taken_at: manifest.taken_at,
+            driver: manifest.driver.clone(),
             stream_bytes: manifest.stream_bytes,
             added_bytes: manifest.added_bytes,
             packs: manifest.packs.clone(),

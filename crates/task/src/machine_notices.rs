@@ -55,9 +55,10 @@ impl MachineNotice {
         Self { notice, is_sigterm: false }
     }
 
-    /// Returns what the machine of the task takes.
-    pub(crate) const fn for_runner(&self) -> RunnerNotice {
-        RunnerNotice { deadline: self.notice.deadline, is_sigterm: self.is_sigterm }
+    /// Returns what the machine of the task takes. `hands_over` is whether another runner goes on
+    /// with the task once it is saved.
+    pub(crate) const fn for_runner(&self, hands_over: bool) -> RunnerNotice {
+        RunnerNotice { deadline: self.notice.deadline, is_sigterm: self.is_sigterm, hands_over }
     }
 }
 
@@ -88,6 +89,11 @@ impl Default for MachineNotices {
 }
 
 impl MachineNotices {
+    /// Returns whether a source shows a notice, whether it was taken here or not.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.shown.borrow().earliest().is_some()
+    }
+
     /// Returns the next notice; `None` if there are no sources. Dropped before that, it takes none.
     pub(crate) async fn recv(&mut self) -> Option<MachineNotice> {
         let taken = self.taken;
@@ -204,11 +210,12 @@ mod tests {
         let (sender, shown) = watch::channel(NoticesBySource::default());
         let first = MachineNotices { shown, taken: 0 };
         let (mut fast, mut slow) = (first.clone(), first.clone());
-        assert!(taken(&mut fast).is_empty());
+        assert!(taken(&mut fast).is_empty() && !fast.is_shown());
         show(&sender, "aws", "a");
         show(&sender, "file:b", "b");
         assert_eq!(taken(&mut fast), ["a", "b"]);
         assert!(taken(&mut fast).is_empty(), "each once");
+        assert!(fast.is_shown(), "until it is withdrawn");
         sender.send_modify(|shown| {
             shown.withdraw("aws");
         });
@@ -217,6 +224,10 @@ mod tests {
         let mut late = first.clone();
         assert_eq!(taken(&mut late), ["c"], "the others are not shown any more");
         assert_eq!(taken(&mut slow), ["c"], "it has delayed none");
+        sender.send_modify(|shown| {
+            shown.withdraw("file:b");
+        });
+        assert!(!slow.is_shown());
         drop(sender);
         assert!(taken(&mut late).is_empty());
         assert!(taken(&mut MachineNotices::default()).is_empty(), "there are no sources");

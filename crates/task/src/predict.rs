@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::args::dollars;
 use crate::backend::{BackendSpec, TaskBackend};
 use crate::encryption::{TaskKey, drawn};
 use crate::generations::pack_name;
@@ -56,10 +57,10 @@ pub struct PredictArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) pack_rate: Option<Rate>,
     /// Dollars for 10^9 stored bytes in a month; the default is that of S3
-    #[arg(long, value_name = "DOLLARS", default_value = "0.023")]
+    #[arg(long, value_name = "DOLLARS", default_value = "0.023", value_parser = dollars)]
     pub(crate) price_storage: f64,
     /// Dollars for 1000 requests that write; the default is that of S3
-    #[arg(long, value_name = "DOLLARS", default_value = "0.005")]
+    #[arg(long, value_name = "DOLLARS", default_value = "0.005", value_parser = dollars)]
     pub(crate) price_requests: f64,
 }
 

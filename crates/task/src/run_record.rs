@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use sanderling_command::failure::Failure;
+use sanderling_core::checkpoint::DumpRates;
 use sanderling_protocol::Millis;
+use tokio::sync::OnceCell;
 
 use crate::dump_turns::TurnQueue;
 use crate::lock::TaskLock;
 use crate::machine_notices::MachineNotices;
+
+/// How fast this machine and the backend are, once that was measured: `None` if it cannot be.
+pub(crate) type MeasuredRates = Arc<OnceCell<Option<DumpRates>>>;
 
 /// What a caller of a run has to see and to record while no other runner can have the task.
 pub(crate) trait RunRecord: Send + Sync {
@@ -21,6 +26,10 @@ pub(crate) trait RunRecord: Send + Sync {
     /// Returns the notices of this machine. All runs of a process have one poller for each source:
     /// clouds allow few requests.
     fn notices(&self) -> MachineNotices;
+
+    /// Returns how fast this machine and the backend are. All runs of a process share the
+    /// measurement, which writes 64 MiB: the first one measures.
+    fn rates(&self) -> MeasuredRates;
 
     /// Returns whether the task has ended, so that it is not started.
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>>;

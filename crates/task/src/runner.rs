@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_context::of_environment;
 use sanderling_core::checkpoint::{
-    CheckpointManifest, ChunkKey, DriverRecord, DumpRates, DumpTimes,
+    CheckpointManifest, ChunkKey, CriuRecord, DriverRecord, DumpRates, DumpTimes,
 };
 use sanderling_core::preemption::Model;
 use sanderling_transport::open_regular;
@@ -58,17 +59,17 @@ const LOOKS_MAX: usize = 5;
 
 /// `task run`.
 pub(crate) async fn run(session: Session, args: RunArgs) -> Result<(), Failure> {
-    run_recorded(session, args, LockWatch::new(), None).await
+    run_recorded(session, args, LockWatch::new(), None).await.map(|_| ())
 }
 
-/// As `task run`, with a record, and with what was seen of the task's lock so far. A task that has
-/// ended is refused with [`TaskFailure::Ended`].
+/// As `task run`, with a record, and with what was seen of the task's lock so far. Returns whether
+/// the task has ended. One that had ended before is refused with [`TaskFailure::Ended`].
 pub(crate) async fn run_recorded(
     session: Session,
     args: RunArgs,
     watch: LockWatch,
     record: Option<&dyn RunRecord>,
-) -> Result<(), Failure> {
+) -> Result<Followed, Failure> {
     let name = args.name.map_or_else(|| default_name(&args.command), |name| name.0);
     let temporary;
     let state = match &args.state {
@@ -111,7 +112,7 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
         let task = (name, storage, &args.pace);
         let start = Begin { must_restore: true, watch: LockWatch::new() };
         let state = StatePlace::Given(&args.state);
-        return run_in(&session, task, state, &args.command, start, None).await;
+        return run_in(&session, task, state, &args.command, start, None).await.map(|_| ());
     }
     remove_directories_left().await;
     keep_apart(&name, &args.state, storage)?;
@@ -179,7 +180,7 @@ async fn run_in(
     command: &[OsString],
     begin: Begin,
     record: Option<&dyn RunRecord>,
-) -> Result<(), Failure> {
+) -> Result<Followed, Failure> {
     remove_directories_left().await;
     let state = place.path();
     keep_apart(&name, state, storage)?;
@@ -192,24 +193,23 @@ async fn run_in(
     backend.clear(storage.lock_age.0).await;
     let running = async {
         note_strange(session, &backend).await?;
-        if let Some(record) = record
-            && record.has_ended().await?
-        {
-            return Err(TaskFailure::Ended.failure(Exit::Failure, format_args!("{name} has ended")));
-        }
+        refuse_ended(record, &name).await?;
         let opened = opened(&backend, &name, storage, true).await?;
         let (compresses, policy) = (!pace.no_compression, pace.policy);
         let generations = Generations { compresses, policy, ..opened };
         let _lock = place.lock()?;
-        let rates = rates(session, pace, &backend).await;
         let looked = generations.look().await?;
         let (generations, number) = (&generations, record.map(RunRecord::number));
         let start = Start { session, generations, pace, state, criu, command, number };
+        start.check_machine(&looked)?;
         // From here on there may be a task to end, and a checkpoint to take for a notice.
         let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
         let turns = record.map_or_else(Arc::default, RunRecord::turns);
         session.clean_up_within(notice.unwrap_or_default() + clean_up(turns.tasks()));
-        let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
+        let started = start.measured(&looked, begin.must_restore, record);
+        let Some((rates, (task, driver, restored))) = unless_ended(session, started).await? else {
+            return Ok(Followed::Stopped);
+        };
         let drivers = drivers(state, pace, driver, restored.as_ref());
         let triggers = Triggers { notices, takes_sigterm: pace.notice.on_notice, rates, turns };
         let mut runner = Runner {
@@ -239,7 +239,32 @@ async fn run_in(
         None => Ok(()),
     };
     lock.release().await;
-    recorded.and(result.map(|_| ()))
+    recorded.and(result)
+}
+
+/// Refuses a task that ended before.
+async fn refuse_ended(record: Option<&dyn RunRecord>, name: &str) -> Result<(), Failure> {
+    if let Some(record) = record
+        && record.has_ended().await?
+    {
+        return Err(TaskFailure::Ended.failure(Exit::Failure, format_args!("{name} has ended")));
+    }
+    Ok(())
+}
+
+/// Waits for work that has nothing to save; `None` if this process has to end before its end.
+///
+/// # Errors
+/// That of the work.
+async fn unless_ended<T>(
+    session: &Session,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<Option<T>, Failure> {
+    tokio::select! {
+        biased;
+        () = session.ended.cancelled() => Ok(None),
+        done = work => done.map(Some),
+    }
 }
 
 /// Opens the place of a task that is to run, and looks whether it can be used. A bucket that does
@@ -289,21 +314,6 @@ fn drivers(
     Drivers { hook, criu, prefers_hook }
 }
 
-/// Returns how fast this machine and the backend are, for notices; `None` where that cannot be
-/// measured, as in a backend with less room than the measurement needs.
-async fn rates(session: &Session, pace: &PaceArgs, backend: &TaskBackend) -> Option<DumpRates> {
-    if !pace.notice.on_notice {
-        return None;
-    }
-    let measured = measure(backend, !pace.no_compression).await;
-    let noted = measured.inspect_err(|failure| {
-        let cause = &failure.cause;
-        let how = "until the first checkpoint the time of one is assumed";
-        session.output.note(format_args!("the backend is not measured, {how}: {cause}"));
-    });
-    noted.ok()
-}
-
 /// Returns how machines end, where `--lives` has it.
 fn lives(pace: &PaceArgs) -> Result<Option<Lives>, Failure> {
     let read = |file: &str| open_regular(Path::new(file)).and_then(std::io::read_to_string);
@@ -331,6 +341,44 @@ type StartedTask = (RunningTask, Option<CriuDriver>, Option<CheckpointManifest>)
 type RestoredTask = (RunningTask, Option<CriuDriver>, CheckpointManifest);
 
 impl Start<'_> {
+    /// Refuses a task before anything is written for it, if this machine cannot restore its newest
+    /// generation.
+    fn check_machine(&self, looked: &[CheckedGeneration]) -> Result<(), Failure> {
+        let Some((number, Ok(stored))) = looked.first() else { return Ok(()) };
+        match &stored.driver {
+            DriverRecord::Criu(record) => self.fitting_criu(*number, record).map(|_| ()),
+            DriverRecord::Hook => Ok(()),
+        }
+    }
+
+    /// As [`Start::recorded`], after it was measured how fast this machine and the backend are.
+    async fn measured(
+        &self,
+        looked: &[CheckedGeneration],
+        must_restore: bool,
+        record: Option<&dyn RunRecord>,
+    ) -> Result<(Option<DumpRates>, StartedTask), Failure> {
+        let may_start = looked.is_empty() || looked.iter().any(|(_, manifest)| manifest.is_ok());
+        let mut rates = None;
+        if self.pace.notice.on_notice && may_start {
+            let shared = record.map_or_else(Arc::default, RunRecord::rates);
+            rates = *shared.get_or_init(|| self.rates()).await;
+        }
+        Ok((rates, self.recorded(looked, must_restore).await?))
+    }
+
+    /// Measures how fast this machine and the backend are, for notices; `None` where that cannot be
+    /// measured, as in a backend with less room than the measurement needs.
+    async fn rates(&self) -> Option<DumpRates> {
+        let measured = measure(&self.generations.backend, !self.pace.no_compression).await;
+        let noted = measured.inspect_err(|failure| {
+            let cause = &failure.cause;
+            let how = "until the first checkpoint the time of one is assumed";
+            self.session.output.note(format_args!("the backend is not measured, {how}: {cause}"));
+        });
+        noted.ok()
+    }
+
     /// As [`Start::begin`], and records what a restore took.
     async fn recorded(
         &self,
@@ -430,21 +478,29 @@ impl Start<'_> {
                 };
             }
         };
-        let refused = |why: String| {
-            let (number, task) = (manifest.generation, &manifest.task);
-            let cause = format!("generation {number} of {task} cannot be restored here: {why}");
-            let next = "the same on a machine like the one where it was taken, with --criu PATH";
-            Failure::new(Exit::Failure, FailureKind::OtherMachine, cause).next(next)
-        };
-        let view = machine_view(self.criu.as_ref());
-        record.fits(&view).map_err(|error| refused(error.to_string()))?;
-        let Some(criu) = &self.criu else { return Err(refused("there is no CRIU".to_owned())) };
+        let criu = self.fitting_criu(manifest.generation, record)?;
         let mut namespaces = self.namespaces(record.has_own_network)?;
         let restored = criu.restore(&mut namespaces, self.generations, manifest, record).await?;
         Ok(restored.map(|(root, pipes)| {
             let driver = self.driver(criu, root, pipes);
             (RunningTask::in_namespaces(namespaces, root), Some(driver))
         }))
+    }
+
+    /// Returns the CRIU that can restore a generation.
+    ///
+    /// # Errors
+    /// [`TaskFailure::OtherMachine`]: another machine may be able to.
+    fn fitting_criu(&self, number: u64, record: &CriuRecord) -> Result<&Criu, Failure> {
+        let refused = |why: String| {
+            let task = &self.generations.task;
+            let cause = format!("generation {number} of {task} cannot be restored here: {why}");
+            let next = "the same on a machine like the one where it was taken, with --criu PATH";
+            TaskFailure::OtherMachine.failure(Exit::Failure, cause).next(next)
+        };
+        let view = machine_view(self.criu.as_ref());
+        record.fits(&view).map_err(|error| refused(error.to_string()))?;
+        self.criu.as_ref().ok_or_else(|| refused("there is no CRIU".to_owned()))
     }
 
     async fn started(

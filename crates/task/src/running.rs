@@ -24,6 +24,9 @@ pub(crate) const END_WITHIN: Duration = Duration::from_secs(5);
 /// The same of a task that another runner has taken: both run meanwhile.
 pub(crate) const TAKEN_END_WITHIN: Duration = Duration::from_millis(1500);
 
+/// The same after a second signal. The runner then has half of the 2 s that are left for the lock.
+pub(crate) const HURRIED_END_WITHIN: Duration = Duration::from_secs(1);
+
 /// The process of a task.
 pub(crate) enum RunningTask {
     /// It is a child of this process.

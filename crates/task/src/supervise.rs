@@ -34,7 +34,7 @@ use crate::machine_notices::MachineNotices;
 use crate::namespaces::TaskEnd;
 use crate::run_log::{CheckpointLine, RunLog};
 use crate::run_record::RunRecord;
-use crate::running::{END_WITHIN, RunningTask, TAKEN_END_WITHIN};
+use crate::running::{END_WITHIN, HURRIED_END_WITHIN, RunningTask, TAKEN_END_WITHIN};
 use crate::state::left_in;
 use crate::task_failure::TaskFailure;
 
@@ -154,7 +154,8 @@ impl Drop for Stopped {
 pub(crate) enum Followed {
     /// The task has ended.
     Ended,
-    /// The runner had to end, and has ended the task: another one may go on with it.
+    /// The runner had to end, or has handed the task over at a notice, and has ended it: another
+    /// one may go on with it.
     Stopped,
 }
 
@@ -265,12 +266,15 @@ impl<'a> Runner<'a> {
                 RunnerWork::Collect => self.tidy(&mut watch, &dumps).await,
                 RunnerWork::MakeRoom => self.make_room(&mut watch, &mut dumps).await,
                 RunnerWork::LookAtLock => {
-                    let is_lost = matches!(lock.is_held().await, Ok(false));
-                    watch.hand_over(RunnerInput::LockSeen { is_lost });
+                    if let Some(seen) = watch.attend(lock.is_held()).await {
+                        let is_lost = matches!(seen, Ok(false));
+                        watch.hand_over(RunnerInput::LockSeen { is_lost });
+                    }
                 }
                 RunnerWork::LookAtGenerations => {
-                    self.look_again(&mut dumps).await;
-                    watch.hand_over(RunnerInput::GenerationsSeen);
+                    if watch.attend(self.look_again(&mut dumps)).await.is_some() {
+                        watch.hand_over(RunnerInput::GenerationsSeen);
+                    }
                 }
                 RunnerWork::AwaitStop => {
                     let stopped = timeout(SIGNALS_WITHIN, self.session.ended.cancelled()).await;
@@ -301,6 +305,7 @@ impl<'a> Runner<'a> {
             notices: take(&mut self.triggers.notices),
             takes_sigterm: self.triggers.takes_sigterm,
             sigterm_within: self.pace.notice.notice_deadline.0,
+            hands_over: self.run_record.is_some(),
             driver: self.pace.driver.driver,
             turns: Arc::clone(&self.triggers.turns),
             turn: None,
@@ -592,10 +597,25 @@ impl<'a> Runner<'a> {
             }
             RunnerEnd::Stopped => Ok(Followed::Stopped),
             RunnerEnd::EndTask => {
-                watch.task.end(END_WITHIN).await;
+                self.end_task(&mut watch.task).await;
                 Ok(Followed::Stopped)
             }
             RunnerEnd::Lost => Err(self.lost(&mut watch.task).await),
+        }
+    }
+
+    /// Ends the task, and sooner after a second signal.
+    async fn end_task(&self, task: &mut RunningTask) {
+        let has_ended = {
+            let ended = task.end(END_WITHIN);
+            tokio::select! {
+                biased;
+                () = self.session.hurried.cancelled() => false,
+                () = ended => true,
+            }
+        };
+        if !has_ended {
+            task.end(HURRIED_END_WITHIN).await;
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) enum TaskFailure {
     OtherRelease,
     /// None of a task's generations can be used, or there is none.
     NoGeneration,
+    /// This machine cannot restore a generation; another one may.
+    OtherMachine,
     /// The store has lost bytes of a generation; the one before may be good. The client makes it.
     DataLost,
 }
@@ -58,6 +60,7 @@ impl TaskFailure {
             Self::OtherKey => FailureKind::OtherKey,
             Self::OtherRelease => FailureKind::OtherRelease,
             Self::NoGeneration => FailureKind::NoGeneration,
+            Self::OtherMachine => FailureKind::OtherMachine,
             Self::DataLost => FailureKind::Refusal(RefusalKind::DataUnavailable),
         }
     }

@@ -6,10 +6,11 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::cluster::{Cluster, Ran, SOON, run, sanderling, until};
 use rustix::process::{Pid, Signal, kill_process};
+use sanderling_core::checkpoint::LEAVES_URGENT;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -439,6 +440,24 @@ fn spot_machine_does_it_before_one_on_demand_has_to() {
         assert_eq!(task["market"], "spot", "{view}");
     }
     assert!(view["on_demand_from"].is_null(), "{view}");
+}
+
+/// The task is urgent for the spot agent from the begin on, by its margin, and not for the other.
+#[test]
+fn spot_agent_leaves_an_urgent_task_to_an_idle_agent_on_demand_for_a_while() {
+    let place = Place::new();
+    place.submit(&["--time", "1s", "--deadline", "1h"], 10);
+    let _idle = place.agent("on-demand", &["--margin", "1s"]);
+    let agents = || place.show(&[]).1["agents"].as_array().map_or(0, Vec::len);
+    until("it has written itself down", SOON, || (agents() == 1).then_some(()));
+    let before = Instant::now();
+    let mut spot = place.agent("spot", &["--margin", "2h"]);
+    until("it takes the task in the end", SOON, || (!place.lines().is_empty()).then_some(()));
+    let waited = before.elapsed().as_millis();
+    assert!(waited >= u128::from(LEAVES_URGENT.0), "it started after {waited} ms");
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["tasks"][0]["market"]), (0, &"spot".into()), "{view}");
+    assert!(spot.wait().expect("waited for").success());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bag::{Place, has_checkpoint, signal};
+use crate::bag::{Agent, Place, below, has_checkpoint, kill, signal};
 use crate::cluster::tasks::library;
 use crate::cluster::{SOON, run, until};
 use rustix::process::Signal;
@@ -203,4 +203,115 @@ fn tasks_of_an_agent_get_the_notice_of_a_cloud_from_one_poller() {
     // A poller whose request failed on a busy machine begins again.
     let plain = metadata.plain.load(Ordering::Relaxed);
     assert!(plain < TASKS, "{plain} pollers for {TASKS} tasks");
+}
+
+/// Shows a notice of a machine that is taken after ten minutes.
+fn show_notice(place: &Place) {
+    std::fs::write(place.path("draft"), r#"{"deadline_seconds":600}"#).expect("written");
+    std::fs::rename(place.path("draft"), place.path("notice")).expect("renamed");
+}
+
+/// Returns the flags of an agent whose only checkpoints are those of such notices.
+fn at_notices(place: &Place) -> Vec<String> {
+    let source = format!("file:{}", place.path("notice").display());
+    let flags = ["--interval", "1h", "--on-notice", "--notice-source", &source];
+    flags.map(str::to_owned).to_vec()
+}
+
+/// Starts an agent with such flags.
+fn agent_at_notices(place: &Place) -> Agent {
+    let flags = at_notices(place);
+    place.agent("spot", &flags.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Returns how often the tasks of a bag have started.
+fn starts(place: &Place) -> usize {
+    place.lines().iter().filter(|line| line.word == "start").count()
+}
+
+#[test]
+fn agent_with_a_notice_hands_its_task_over_before_its_machine_is_taken() {
+    let place = Place::new();
+    let submitted = place.submit(&["--time", "1h", "--deadline", "100h"], 10);
+    assert_eq!(submitted.code, 0, "{submitted}");
+    place.hold();
+    let mut first = agent_at_notices(&place);
+    until("it runs", SOON, || (starts(&place) == 1).then_some(()));
+    let mut second = place.agent("spot", &["--interval", "1h"]);
+    show_notice(&place);
+    until("another one starts it", SOON, || (starts(&place) == 2).then_some(()));
+    assert!(first.try_wait().expect("our own child").is_none(), "its machine is still there");
+    until("it ends here and runs there", SOON, || {
+        (below(first.id()).is_empty() && !below(second.id()).is_empty()).then_some(())
+    });
+    let lines = place.lines();
+    assert!(lines.iter().all(|line| line.word == "start"), "{lines:?}");
+    assert!(lines[1].is_restored, "it began anew: {lines:?}");
+    place.release();
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["ended"], &view["failed"]), (0, &1.into(), &0.into()), "{view}");
+    assert!(second.wait().expect("waited for").success());
+    assert!(first.wait().expect("waited for").success());
+}
+
+#[test]
+fn agent_starts_nothing_while_its_machine_has_a_notice() {
+    let place = Place::new();
+    let submitted = place.submit(&["--count", "3", "--time", "1h", "--deadline", "100h"], 10);
+    assert_eq!(submitted.code, 0, "{submitted}");
+    place.hold();
+    let mut agent = agent_at_notices(&place);
+    until("it runs", SOON, || (starts(&place) == 1).then_some(()));
+    show_notice(&place);
+    until("it has handed its task over", SOON, || below(agent.id()).is_empty().then_some(()));
+    // It writes itself down every 5 s, so it has looked at the bag again and again by then.
+    let seconds = || place.show(&[]).1["agents"][0]["seconds"].as_f64();
+    let before = until("it has written itself down", SOON, seconds);
+    until("it has looked at the bag", SOON, || (seconds()? > before + 8.0).then_some(()));
+    assert_eq!(starts(&place), 1, "{:?}", place.lines());
+    std::fs::remove_file(place.path("notice")).expect("it is there");
+    until("it starts tasks again", SOON, || (starts(&place) >= 2).then_some(()));
+    let log = std::fs::read_to_string(place.path("agents.log")).expect("a log");
+    assert_eq!(log.matches("this machine has a notice").count(), 1, "{log}");
+    kill(&mut agent);
+}
+
+/// The measurement writes 64 MiB.
+#[test]
+fn agent_measures_its_backend_once_for_all_tasks() {
+    let mut place = Place::new();
+    let Some(library) = library(&place.path(""), include_str!("count_writes.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let mut submit = place.task("submit");
+    submit.args(["--count", "4", "--time", "1s", "--deadline", "10h", "--", "true"]);
+    let submitted = run(&mut submit);
+    assert_eq!(submitted.code, 0, "{submitted}");
+    let (counts, below) = (place.path("counts"), "/packs/".into());
+    place.variables =
+        vec![("LD_PRELOAD", library), ("COUNT_TO", counts.clone()), ("COUNT_BELOW", below)];
+    let mut agent = place.agent("spot", &["--interval", "1h", "--on-notice"]);
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["ended"]), (0, &4.into()), "{view}");
+    assert!(agent.wait().expect("waited for").success());
+    let counted = std::fs::read_to_string(counts).expect("it has measured");
+    let bytes: u64 = counted.lines().filter_map(|line| line.parse::<u64>().ok()).sum();
+    assert!((64 << 20..96 << 20).contains(&bytes), "{bytes} bytes of packs");
+}
+
+/// As below a durable directory whose store is slow.
+#[test]
+fn starts_do_not_wait_for_the_record_of_the_agent() {
+    let mut place = Place::new();
+    let Some(library) = library(&place.path(""), include_str!("slow_renames.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let mut submit = place.task("submit");
+    submit.args(["--count", "4", "--time", "1s", "--deadline", "10h", "--", "sleep", "2"]);
+    let submitted = run(&mut submit);
+    assert_eq!(submitted.code, 0, "{submitted}");
+    place.variables = vec![("LD_PRELOAD", library), ("SLOW_RENAME", "/@bag/agents/".into())];
+    let _agent = place.agent("spot", &[]);
+    // Each record takes 20 s: with one before each start it would take longer.
+    until("all tasks have ended", SOON, || (place.show(&[]).1["ended"] == 4).then_some(()));
 }

@@ -147,3 +147,24 @@ fn spot_agent_does_its_tasks_whatever_its_clock_shows() {
         assert_eq!(view["late"], i64::from(hours > 0), "{view}");
     }
 }
+
+#[test]
+fn clock_that_jumps_changes_no_cost() {
+    let Some(clock) = Clock::ahead_by_hours(0) else { return eprintln!("SKIPPED: no compiler") };
+    let bag = Bag::submitted();
+    let mut agent = bag.agent("on-demand", &clock);
+    bag.until_looked();
+    // Behind the time of its first record: the task is not urgent.
+    for hours in [-48, -24] {
+        clock.set_hours(hours);
+        let seconds = || bag.show()["agents"][0]["seconds"].as_f64();
+        let before = until("the agent looks", SOON, seconds);
+        let later = until("it looks again", SOON, || seconds().filter(|now| *now > before));
+        assert!(later < 3600.0, "{later}");
+    }
+    clock.set_hours(24);
+    assert!(agent.wait().expect("waited for").success(), "the task is urgent by its clock");
+    let view = bag.show();
+    let seconds = view["agents"][0]["seconds"].as_f64().expect("a number");
+    assert!(seconds > 2.0 && seconds < 3600.0, "{view}");
+}

@@ -7,6 +7,7 @@ use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::cluster::tasks::library;
 use crate::cluster::{SOON, run, sanderling, until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use sanderling_command::units::Span;
@@ -357,6 +358,50 @@ fn interrupted_runner_ends_its_task_without_another_checkpoint() {
     }
 }
 
+/// The dump of the first signal would go on for ten minutes.
+#[test]
+fn second_signal_gives_the_checkpoint_of_the_first_one_up() {
+    for second in [Signal::INT, Signal::TERM] {
+        let place = Paced::new("600");
+        let flags = ["--interval", "1h", "--on-notice", "--notice-deadline", "10m"];
+        let mut runner = place.start(&flags);
+        until("the task handles its signals", SOON, || handling_child(&runner.0));
+        runner.signal(Signal::TERM);
+        place.until_begun(1);
+        // One that comes sooner is the same.
+        let begun = Instant::now();
+        until("it is another one", SOON, || (begun.elapsed().as_secs() >= 1).then_some(()));
+        runner.signal(second);
+        assert_eq!(runner.end(), Some(130), "{second:?}: {}", place.log());
+        assert!(place.path("ended").exists(), "{second:?}: the task got no SIGTERM");
+        assert!(place.has_released_lock(), "{second:?}: {}", place.log());
+    }
+}
+
+/// The restore takes ten seconds: longer than the time after the signal.
+#[test]
+fn runner_that_gets_sigterm_during_a_restore_ends_at_once() {
+    let place = Paced::new("0");
+    let Some(library) = library(place.0.path(), include_str!("slow_reads.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    drop(place.until_one());
+    let (before, _) = place.lock();
+    let mut command = place.task("run");
+    command.args(["--driver", "hook", "--on-notice", "--notice-deadline", "3s", "--", "python3"]);
+    command.arg(place.path("task.py")).arg(place.0.path());
+    command.env("LD_PRELOAD", library).env("SLOW_BELOW", "/packs/");
+    let log = fs::OpenOptions::new().create(true).append(true).open(place.path("log"));
+    let child = command.stdout(Stdio::null()).stderr(log.expect("a log")).spawn();
+    let mut runner = Runner(child.expect("started"));
+    until("it has the lock", SOON, || (place.lock().0 > before).then_some(()));
+    let begun = Instant::now();
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end(), Some(130), "{}", place.log());
+    assert!(begun.elapsed() < Duration::from_secs(8), "it waited: {}", place.log());
+    assert!(place.has_released_lock(), "{}", place.log());
+}
+
 #[test]
 fn interrupted_task_may_take_a_few_seconds_to_end() {
     let place = Paced::new("0");
@@ -454,6 +499,24 @@ fn models_that_cannot_be_used_are_refused() {
     refused(&["--lives", "square:mean=1h"], "square:mean=1h");
     refused(&["--lives", "lifetimes:/nonexistent/lives"], "/nonexistent/lives");
     refused(&["--lives", "exponential:mean=1h", "--mean-life", "1h"], "cannot be used with");
+    assert!(!place.path("ran").exists(), "the task was started");
+}
+
+#[test]
+fn prices_and_ages_of_no_use_are_refused() {
+    let place = Paced::new("0");
+    let rates = ["task", "predict", "--rss", "1GB", "--put-rate", "36MB/s", "--pack-rate", "1GB/s"];
+    for flag in ["--price-storage", "--price-requests"] {
+        for price in ["nan", "inf", "-1"] {
+            let ran = run(sanderling().args(rates).arg(format!("{flag}={price}")));
+            assert!(ran.code == 2 && ran.stderr.contains("is no price"), "{flag} {price}: {ran}");
+        }
+    }
+    for age in ["0s", "1ms"] {
+        let mut command = place.task("run");
+        let ran = run(command.args(["--lock-age", age, "--", "touch"]).arg(place.path("ran")));
+        assert!(ran.code == 2 && ran.stderr.contains("is too short"), "{age}: {ran}");
+    }
     assert!(!place.path("ran").exists(), "the task was started");
 }
 

@@ -157,7 +157,7 @@ fn collection_with_a_short_age_takes_no_lock_of_a_runner_with_a_long_one() {
     let place = TaskPlace::in_directory(directory.path(), 10_000);
     let mut runner = place.runner("runner", &ELSEWHERE, &["--lock-age", "9s"]);
     let newest = place.until_after(1, &mut runner);
-    let refused = run(place.task("gc").args(["--lock-age", "200ms"]));
+    let refused = run(place.task("gc").args(["--lock-age", "1s"]));
     assert!(refused.code == 4 && refused.stderr.contains("another runner has"), "{refused}");
     place.until_after(newest, &mut runner);
     assert_eq!(runner.ended(), None, "{}", runner.log());

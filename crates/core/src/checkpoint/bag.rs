@@ -72,8 +72,9 @@ impl BagTask {
 /// Returns the task that an agent starts now, as an index.
 ///
 /// A spot agent takes the free task with the earliest latest start, and urgent ones only if there
-/// are no others: they belong to agents on demand, if there are any. An agent on demand takes
-/// urgent tasks alone, so it costs nothing that a spot machine could do.
+/// are no others: they belong to agents on demand. While one of these is idle, the spot agent
+/// leaves them for a while ([`BagLooks::leaves_urgent`](super::BagLooks::leaves_urgent)). An agent
+/// on demand takes urgent tasks alone, so it costs nothing that a spot machine could do.
 #[must_use]
 pub fn next_task(now: Instant, agent: &BagAgent, tasks: &[BagTask]) -> Option<usize> {
     let urgent = |task: &BagTask| task.is_urgent(now, agent.margin);

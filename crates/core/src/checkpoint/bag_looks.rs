@@ -23,23 +23,64 @@ const HOLDS: Millis = Millis(2000);
 /// looks at 128 locks, so it looks at all of them before the first look has ended.
 const HOLDS_PER: u64 = 16;
 
+/// How long a spot agent leaves an urgent task that is free to an idle agent on demand, at least.
+/// That one looks at the task again within four rounds in a small bag, and needs a few seconds to
+/// take its lock. It may be unable to run the task. Chosen, not measured.
+pub const LEAVES_URGENT: Millis = Millis(10_000);
+
+/// How long an agent leaves a task that its machine could not restore, the first time. Each further
+/// time is twice as long, up to [`REFUSED_MAX`]: another agent may have stored a generation that
+/// fits. Chosen, not measured.
+const REFUSED_FIRST: Millis = Millis(10_000);
+
+/// The longest of these times.
+const REFUSED_MAX: Millis = Millis(320_000);
+
 /// The record of what an agent saw of the tasks that others may run. Times are the agent's own,
 /// from its start.
 #[derive(Debug, Clone, Default)]
 pub struct BagLooks {
     looks: BTreeMap<u32, (BagState, Millis)>,
+    /// Since when urgent tasks are left to agents on demand.
+    urgent: BTreeMap<u32, Millis>,
+    /// For how long tasks are left that could not be restored here, and until when.
+    refused: BTreeMap<u32, (Millis, Millis)>,
 }
 
 impl BagLooks {
     /// Notes the state of a task that a look at its lock has shown at `now`.
     pub fn note(&mut self, task: u32, state: BagState, now: Millis) {
+        if state != BagState::Free {
+            self.urgent.remove(&task);
+        }
         self.looks.insert(task, (state, now));
+    }
+
+    /// Returns whether a spot agent leaves an urgent task that it has found free at `now`, while an
+    /// agent on demand is idle. It does so until the task has been free for [`LEAVES_URGENT`].
+    pub fn leaves_urgent(&mut self, task: u32, now: Millis) -> bool {
+        let since = *self.urgent.entry(task).or_insert(now);
+        let leaves = now.0.saturating_sub(since.0) < LEAVES_URGENT.0;
+        if leaves {
+            self.looks.insert(task, (BagState::Running, now));
+        }
+        leaves
+    }
+
+    /// Notes that this machine could not restore a task: it is left for a while.
+    pub fn refused(&mut self, task: u32, now: Millis) {
+        let before = self.refused.get(&task).map(|(leaves, _)| Millis(leaves.0 * 2));
+        let leaves = before.unwrap_or(REFUSED_FIRST).min(REFUSED_MAX);
+        self.refused.insert(task, (leaves, Millis(now.0.saturating_add(leaves.0))));
     }
 
     /// Returns what a task is taken for: what the last look showed, or free if that was too long
     /// ago. In a large bag a look holds longer, so that all tasks get one in the end.
     #[must_use]
     pub fn state(&self, task: u32, now: Millis) -> BagState {
+        if self.refused.get(&task).is_some_and(|(_, until)| now < *until) {
+            return BagState::Running;
+        }
         let holds = Millis(HOLDS.0 * (1 + self.looks.len() as u64 / HOLDS_PER));
         match self.looks.get(&task) {
             Some((state, at)) if now.0.saturating_sub(at.0) < holds.0 => *state,
@@ -50,6 +91,8 @@ impl BagLooks {
     /// Forgets the looks at all tasks for which `needs` returns false.
     pub fn retain(&mut self, mut needs: impl FnMut(u32) -> bool) {
         self.looks.retain(|task, _| needs(*task));
+        self.urgent.retain(|task, _| needs(*task));
+        self.refused.retain(|task, _| needs(*task));
     }
 }
 
@@ -101,6 +144,39 @@ mod tests {
                 assert!(longest <= pause_max + 1, "{task} of {tasks}: {at:?}");
             }
         }
+    }
+
+    #[test]
+    fn urgent_task_is_left_until_it_has_been_free_for_a_while() {
+        let mut looks = BagLooks::default();
+        looks.note(1, BagState::Free, Millis(1000));
+        assert!(looks.leaves_urgent(1, Millis(1000)));
+        assert_eq!(looks.state(1, Millis(1000)), BagState::Running, "it is not looked at at once");
+        looks.note(1, BagState::Free, Millis(10_999));
+        assert!(looks.leaves_urgent(1, Millis(10_999)));
+        assert!(!looks.leaves_urgent(1, Millis(11_000)));
+        // An agent has it meanwhile: its time begins anew.
+        looks.note(1, BagState::Running, Millis(12_000));
+        assert!(looks.leaves_urgent(1, Millis(20_000)));
+        looks.retain(|_| false);
+        assert!(looks.leaves_urgent(1, Millis(90_000)));
+    }
+
+    #[test]
+    fn task_that_this_machine_cannot_restore_is_tried_less_and_less_often() {
+        let (mut looks, mut tries) = (BagLooks::default(), Vec::new());
+        for second in 0..3600 {
+            let now = Millis(second * 1000);
+            if looks.state(1, now) == BagState::Free {
+                tries.push(second);
+                looks.note(1, BagState::Running, now);
+                looks.refused(1, now);
+            }
+        }
+        assert_eq!(tries[..6], [0, 10, 30, 70, 150, 310]);
+        assert!(tries.windows(2).all(|pair| pair[1] - pair[0] <= 320), "{tries:?}");
+        looks.retain(|_| false);
+        assert_eq!(looks.state(1, Millis(3_600_000)), BagState::Free);
     }
 
     #[test]

@@ -178,7 +178,10 @@ struct SpotMachine {
     /// When it was started, or went on.
     since: Millis,
     is_ready: bool,
+    /// It takes no task any more.
     is_noticed: bool,
+    /// Its task goes on elsewhere after the part that is under way.
+    hands_over: bool,
     is_over: bool,
     /// Since when it hibernates.
     stopped_at: Option<Millis>,
@@ -328,7 +331,7 @@ impl<'a> Play<'a> {
 
     fn part_over(&mut self, at: usize) {
         let machine = &mut self.machines[at];
-        let is_noticed = machine.is_noticed;
+        let (is_noticed, hands_over) = (machine.is_noticed, machine.hands_over);
         let Some(part) = machine.part.take() else { return };
         let task = &mut self.tasks[part.task];
         task.left.0 -= part.work.0;
@@ -341,26 +344,25 @@ impl<'a> Play<'a> {
             task.state = BagState::Done;
             self.open -= 1;
             self.run.late += u32::from(self.now > self.of.bag.deadline);
-        } else if is_noticed {
+        } else if hands_over {
             self.free(part.task);
         } else {
-            self.begin(at, part.task, false);
+            return self.begin(at, part.task, false);
         }
         if is_noticed {
             self.retire(at);
         }
     }
 
-    /// A notice: a last dump is taken if it ends in time, and the task is given up.
+    /// A notice: a last dump is taken if it ends in time, and the task is given up. Without one the
+    /// task goes on here as before. No other one is begun.
     fn noticed(&mut self, at: usize) {
         let policy = self.of.policy;
         let machine = &mut self.machines[at];
-        let choice = NoticeChoice::of(policy.dump, Millis(machine.ends.0 - self.now.0));
-        let Some(part) = machine.part.filter(|_| choice == NoticeChoice::Dump) else {
-            machine.is_noticed |= machine.part.is_none();
-            return;
-        };
         machine.is_noticed = true;
+        let choice = NoticeChoice::of(policy.dump, Millis(machine.ends.0 - self.now.0));
+        let Some(part) = machine.part.filter(|_| choice == NoticeChoice::Dump) else { return };
+        machine.hands_over = true;
         let worked = Millis(self.now.0.saturating_sub(part.begins.0));
         if worked < part.work {
             // What reads a dump has nothing to store.
@@ -431,7 +433,8 @@ impl<'a> Play<'a> {
         let machine = &mut self.machines[at];
         let Some(stopped_at) = machine.stopped_at.take() else { return };
         let ends = Millis(now.0 + life.0);
-        (machine.since, machine.ends, machine.is_noticed) = (now, ends, false);
+        (machine.since, machine.ends) = (now, ends);
+        (machine.is_noticed, machine.hands_over) = (false, false);
         let (part, is_ready) = (machine.part.take(), machine.is_ready);
         self.announce(at, now, ends);
         if !is_ready {
@@ -460,7 +463,9 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Lets agents take tasks, ends machines that are not needed, and starts those that are.
+    /// Lets agents take tasks, ends machines that are not needed, and starts those that are. So none
+    /// on demand is ever idle, to which spot machines would leave urgent tasks
+    /// ([`BagLooks::leaves_urgent`](super::BagLooks::leaves_urgent)).
     fn staff(&mut self, draw: &mut dyn FnMut() -> u64) {
         for at in 0..self.machines.len() {
             let machine = &self.machines[at];
@@ -538,6 +543,7 @@ impl<'a> Play<'a> {
             since,
             is_ready: false,
             is_noticed: false,
+            hands_over: false,
             is_over: false,
             stopped_at: None,
             part: None,

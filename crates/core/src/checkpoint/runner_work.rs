@@ -26,6 +26,9 @@ pub struct RunnerNotice {
     pub deadline: Instant,
     /// Whether it is a signal, after which the runner ends its task.
     pub is_sigterm: bool,
+    /// Whether the runner also ends its task once a generation of this notice is stored: another
+    /// one goes on with it before the machine is taken, as in a bag.
+    pub hands_over: bool,
 }
 
 /// What became of a dump.
@@ -59,7 +62,7 @@ pub enum DumpEnd {
 /// What happens to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerInput {
-    /// The machine will be taken. It waits while the work cannot be given up, and one that is no
+    /// The machine will be taken. It waits during [`RunnerWork::AwaitStop`], and one that is no
     /// signal also while another one is attended to ([`super::TaskSupervisor::attended`]).
     Notice(RunnerNotice),
     /// The runner has to end, and that is no notice.
@@ -102,10 +105,10 @@ pub enum RunnerWork {
     /// Remove what the store may be full of: packs that no generation names, and old generations
     /// that stayed. It can be given up.
     MakeRoom,
-    /// Look whether another runner has the lock.
+    /// Look whether another runner has the lock. It can be given up.
     LookAtLock,
     /// Look again which generations there are, and take the number of the last dump for that of
-    /// another runner.
+    /// another runner. It can be given up.
     LookAtGenerations,
     /// Wait a little whether the runner has to end, too, after its task has failed: a service
     /// manager and a terminal send their signal to all processes at once.
@@ -121,7 +124,8 @@ pub enum RunnerEnd {
     TaskEnded,
     /// The runner has to end, and its task has ended with it: another one goes on with it.
     Stopped,
-    /// The runner has to end, and ends its task: another one goes on with it.
+    /// The runner has to end, or hands its task over at a notice, and ends it: another one goes on
+    /// with it.
     EndTask,
     /// Another runner has the task. This one ends it here, soon: both run meanwhile.
     Lost,

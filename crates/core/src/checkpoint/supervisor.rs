@@ -47,6 +47,8 @@ pub struct TaskSupervisor {
     /// When the next dump is begun, if no notice comes before.
     due: Instant,
     phase: RunnerPhase,
+    /// Whether a generation was stored since the last notice, or just before it.
+    is_saved: bool,
     outputs: VecDeque<RunnerOutput>,
 }
 
@@ -112,6 +114,7 @@ impl TaskSupervisor {
             undriven_from: start.undriven_from,
             due: view.now,
             phase: RunnerPhase::Working,
+            is_saved: false,
             outputs: VecDeque::new(),
         };
         supervisor.put_off(view);
@@ -161,6 +164,9 @@ impl TaskSupervisor {
         match self.phase {
             RunnerPhase::Working => Some(self.due),
             RunnerPhase::UnderWay(dump) => dump.wait.map(|wait| wait.until),
+            RunnerPhase::InDoubt(attended) | RunnerPhase::Overtaken(attended) => {
+                attended.map(|it| it.notice.deadline)
+            }
             _ => None,
         }
     }
@@ -183,10 +189,7 @@ impl TaskSupervisor {
             (RunnerPhase::TaskFailed, RunnerInput::StopAwaited { is_stopped }) => {
                 self.end(if is_stopped { RunnerEnd::Stopped } else { RunnerEnd::TaskEnded });
             }
-            (RunnerPhase::Working, RunnerInput::Notice(notice)) => self.choose(view, notice),
-            (RunnerPhase::UnderWay(dump), RunnerInput::Notice(notice)) => {
-                self.go_on(view, dump, notice);
-            }
+            (_, RunnerInput::Notice(notice)) => self.noticed(view, notice),
             (RunnerPhase::UnderWay(dump), RunnerInput::Dumped(end)) => self.dumped(view, dump, end),
             (RunnerPhase::UnderWay(dump), RunnerInput::Tidied) => {
                 if let DumpStage::Tidying(end) = dump.stage {
@@ -204,6 +207,22 @@ impl TaskSupervisor {
         }
     }
 
+    /// Takes a notice. A look that is under way goes on: what follows depends on it.
+    fn noticed(&mut self, view: &RunnerView, notice: RunnerNotice) {
+        let attended = Some(AttendedNotice { notice, is_last: false });
+        self.is_saved = false;
+        match self.phase {
+            RunnerPhase::Working => self.choose(view, notice),
+            RunnerPhase::UnderWay(dump) => {
+                self.is_saved = matches!(dump.stage, DumpStage::Tidying(DumpEnd::Stored { .. }));
+                self.go_on(view, dump, notice);
+            }
+            RunnerPhase::InDoubt(_) => self.phase = RunnerPhase::InDoubt(attended),
+            RunnerPhase::Overtaken(_) => self.phase = RunnerPhase::Overtaken(attended),
+            RunnerPhase::TaskFailed | RunnerPhase::Over => {}
+        }
+    }
+
     /// Handles the time of [`TaskSupervisor::deadline`].
     pub fn handle_deadline(&mut self, view: &RunnerView) {
         if self.deadline().is_none_or(|deadline| view.now < deadline) {
@@ -214,6 +233,9 @@ impl TaskSupervisor {
             RunnerPhase::Working => self.dump(view, None),
             RunnerPhase::UnderWay(dump @ StartedDump { wait: Some(wait), .. }) => {
                 self.waited(view, dump, wait);
+            }
+            RunnerPhase::InDoubt(Some(attended)) | RunnerPhase::Overtaken(Some(attended)) => {
+                self.looked_in_vain(view, attended);
             }
             _ => {}
         }
@@ -234,6 +256,18 @@ impl TaskSupervisor {
                 self.choose(view, notice);
             }
             DumpStage::Storing => self.go_on(view, dump, notice),
+        }
+    }
+
+    /// Gives a look up whose result would come too late for the notice.
+    fn looked_in_vain(&mut self, view: &RunnerView, attended: AttendedNotice) {
+        self.put_off(view);
+        match attended.is_last {
+            true => self.go_on_after(attended.notice),
+            false => {
+                let takes = self.expectation.takes(view.resident_bytes);
+                self.keep_last(attended.notice, takes);
+            }
         }
     }
 
@@ -300,6 +334,7 @@ impl TaskSupervisor {
                 self.expectation.add(took, in_turn, !self.has_generation);
                 self.has_generation = true;
                 self.unsaved_since = worked_until;
+                self.is_saved = true;
                 RunnerWork::Collect
             }
             DumpEnd::Failed { leaves_packs: true } => RunnerWork::MakeRoom,
@@ -387,9 +422,10 @@ impl TaskSupervisor {
         }
     }
 
-    /// Goes on when all is done for a notice.
+    /// Goes on when all is done for a notice. A task that is handed over ends, as nothing but what
+    /// it did since the last dump is lost. If there was none, it is better off with the time left.
     fn go_on_after(&mut self, notice: RunnerNotice) {
-        match notice.is_sigterm {
+        match notice.is_sigterm || notice.hands_over && self.is_saved {
             true => self.end(RunnerEnd::EndTask),
             false => self.enter(RunnerPhase::Working, RunnerWork::Wait),
         }

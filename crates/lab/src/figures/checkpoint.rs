@@ -549,9 +549,12 @@ mod tests {
             // 16 tasks of 10 h and launches of 2 minutes.
             let hours = 16.0 * (10.0 + 2.0 / 60.0);
             assert!((on_demand.on_demand_hours - hours).abs() < 1e-6, "{rows:?}");
+            // What agents do with `--lives` and notices. Without notices they may meet fewer.
+            assert!(ours.met_share >= on_demand.met_share, "{rows:?}");
             for hads in [s3, ebs] {
                 assert!(ours.met_share >= hads.met_share, "{rows:?}");
                 assert!(ours.dollars < 0.95 * hads.dollars, "{rows:?}");
+                assert!(ours.lost_hours < 0.9 * hads.lost_hours, "{rows:?}");
                 assert!(by_age.dollars < hads.dollars, "{rows:?}");
             }
             assert!(ours.dollars < 0.3 * on_demand.dollars && ours.lost_hours < 0.01, "{rows:?}");

@@ -12,12 +12,12 @@ use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
     BAG_ROUND, BackendAnswers, BagAgent, BagLooks, BagState, BagTask, KeyEvidence, LOOKS_PER_ROUND,
-    LockView, RunProgress, TaskProgress, is_task_lost, next_task, runs_again,
+    LockView, Market, RunProgress, TaskProgress, is_task_lost, next_task, runs_again,
 };
 use sanderling_protocol::{Instant as WallInstant, Millis};
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended};
@@ -29,9 +29,9 @@ use crate::encryption::drawn;
 use crate::generations::key_evidence;
 use crate::lock::{LockWatch, TaskLock, steady_now};
 use crate::machine_notices::MachineNotices;
-use crate::run_record::RunRecord;
+use crate::run_record::{MeasuredRates, RunRecord};
 use crate::runner;
-use crate::supervise::wall_clock;
+use crate::supervise::{Followed, wall_clock};
 use crate::task_failure::TaskFailure;
 
 /// Pause between two rounds.
@@ -41,9 +41,26 @@ const ROUND: Duration = Duration::from_millis(BAG_ROUND.0);
 /// looks whether its bag is there.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
+/// How long an agent that ends may take to write itself down, at most: as long as a call may.
+const LAST_WRITE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a look at the other agents holds: about as long as that at a lock. Each costs a request
+/// for each agent.
+const AGENTS_HOLD: Duration = Duration::from_secs(2);
+
 /// Tasks of a bag whose generations are looked at, at most, to see whether a key is that of the
 /// bag: each costs some requests, and one that has begun has a generation.
 const KEY_LOOKS_MAX: usize = 8;
+
+/// What an agent's record shows of its tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct AgentStanding {
+    running: Vec<u32>,
+    has_room: bool,
+}
+
+/// A record that was written, and what became of it.
+type WrittenRecord = (AgentStanding, Result<(), Failure>);
 
 /// An agent at work.
 struct Agent<'a> {
@@ -63,9 +80,13 @@ struct Agent<'a> {
     turns: Arc<TurnQueue>,
     /// The notices of this machine, as each run gets them: none of them is taken here.
     notices: MachineNotices,
+    /// Whether there was one in the last round.
+    is_noticed: bool,
+    /// How fast this machine and the backend are, for all runs.
+    rates: MeasuredRates,
     /// How far tasks are, as their runs have recorded it.
     progress: BTreeMap<u32, TaskProgress>,
-    runs: JoinSet<(u32, Result<(), Failure>)>,
+    runs: JoinSet<(u32, Result<Followed, Failure>)>,
     /// Cancelled when the bag is gone, or the agent has to end: then its runs end.
     ended: CancellationToken,
     finished: u32,
@@ -74,8 +95,14 @@ struct Agent<'a> {
     watch: BagWatch,
     /// When the bag was there at last.
     was_there: Option<Instant>,
-    /// When this agent wrote itself down, and which tasks it ran.
-    written: Option<(Instant, Vec<u32>)>,
+    /// The record of this agent that is being written: one at most.
+    writes: JoinSet<WrittenRecord>,
+    /// When this agent had written itself down, and as what.
+    written: Option<(Instant, AgentStanding)>,
+    /// Since when it tries to.
+    unwritten_since: Option<Instant>,
+    /// When it looked whether an agent on demand is idle, and whether one was.
+    on_demand: Option<(Instant, bool)>,
     /// What was printed last about each task.
     noted: BTreeMap<u32, String>,
     /// What was printed about records that cannot be read.
@@ -113,6 +140,8 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         running: BTreeSet::new(),
         turns: Arc::default(),
         notices,
+        is_noticed: false,
+        rates: Arc::default(),
         progress: BTreeMap::new(),
         runs: JoinSet::new(),
         ended: session.ended.child_token(),
@@ -120,7 +149,10 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         answers: BackendAnswers::from(steady_now()),
         watch: BagWatch::default(),
         was_there: None,
+        writes: JoinSet::new(),
         written: None,
+        unwritten_since: None,
+        on_demand: None,
         noted: BTreeMap::new(),
         unread: BTreeSet::new(),
     };
@@ -161,8 +193,7 @@ impl Agent<'_> {
             }
         }
         self.running.clear();
-        self.written = None;
-        let _ = self.write_down().await;
+        let _ = timeout(LAST_WRITE_WITHIN, self.write_end()).await;
         let document = serde_json::json!({ "agent": self.id, "finished": self.finished });
         self.session.output.result(&document, |writer| {
             let count = units::counted(self.finished.into(), "task");
@@ -172,6 +203,7 @@ impl Agent<'_> {
 
     /// Looks at the bag, and starts what is to be started; returns whether all have ended.
     async fn round(&mut self) -> Result<bool, Failure> {
+        self.look_at_notices();
         if self.was_there.is_none_or(|at| at.elapsed() >= WRITE_EVERY) {
             if !self.watch.look(&self.store, &self.bag).await? {
                 return Ok(false);
@@ -179,7 +211,7 @@ impl Agent<'_> {
             self.was_there = Some(Instant::now());
             self.answered();
         }
-        self.write_down().await?;
+        self.write_down();
         let ended: BTreeSet<u32> = self.store.ended(self.bag.tasks).await?.into_iter().collect();
         self.answered();
         if ended.len() >= self.bag.tasks as usize {
@@ -199,26 +231,79 @@ impl Agent<'_> {
             }
         };
         self.progress = self.store.all_progress(self.bag.tasks, &ended, each).await?;
-        self.start_some(&numbers).await?;
+        if self.may_start() {
+            self.start_some(&numbers).await?;
+        }
         Ok(false)
+    }
+
+    /// Prints when this machine gets a notice, and when that is withdrawn.
+    fn look_at_notices(&mut self) {
+        let is_noticed = self.notices.is_shown();
+        let note = match (self.is_noticed, is_noticed) {
+            (false, true) => "this machine has a notice: it starts no task until that is withdrawn",
+            (true, false) => "the notice is withdrawn: this machine starts tasks again",
+            _ => return,
+        };
+        self.is_noticed = is_noticed;
+        self.session.output.note(note);
+    }
+
+    /// Returns whether tasks may be started. A lock is written as the record of an agent is: where
+    /// that is not done in the time for which a runner is sure of its lock, none can be renewed.
+    fn may_start(&self) -> bool {
+        let sure = self.args.storage.lock_age.0 * 2 / 3;
+        self.unwritten_since.is_none_or(|since| since.elapsed() < sure)
     }
 
     /// Starts tasks of those that have not ended, as far as there is room.
     async fn start_some(&mut self, numbers: &[u32]) -> Result<(), Failure> {
         let mut looks = LOOKS_PER_ROUND;
-        while self.running.len() < self.args.at_once as usize && looks > 0 {
+        while self.has_room() && looks > 0 {
             let tasks: Vec<BagTask> = numbers.iter().map(|number| self.seen(*number)).collect();
             let Some(at) = next_task(wall_clock(), &self.own(), &tasks) else { break };
             looks -= 1;
             let number = numbers[at];
             match self.is_free(number).await {
-                Ok(true) => self.start(number),
-                Ok(false) => {}
+                Ok(is_free) => {
+                    if is_free && !self.leaves(number, &tasks[at]).await {
+                        self.start(number);
+                    }
+                }
                 // The others have their turn in the next round.
                 Err(failure) => return self.pass_over(number, &failure).await,
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a task more may run here: none does while the machine has a notice.
+    fn has_room(&self) -> bool {
+        self.running.len() < self.args.at_once as usize && !self.notices.is_shown()
+    }
+
+    /// Returns whether a free task is left to an agent on demand.
+    async fn leaves(&mut self, number: u32, task: &BagTask) -> bool {
+        let BagAgent { market, margin, .. } = self.own();
+        if market != Market::Spot || !task.is_urgent(wall_clock(), margin) {
+            return false;
+        }
+        let now = self.age();
+        self.is_on_demand_idle().await && self.looks.leaves_urgent(number, now)
+    }
+
+    /// Returns whether an agent on demand can take a task, as far as the records can be read.
+    async fn is_on_demand_idle(&mut self) -> bool {
+        if let Some((at, is_idle)) = self.on_demand
+            && at.elapsed() < AGENTS_HOLD
+        {
+            return is_idle;
+        }
+        let agents = self.store.agents(|_| {}).await.unwrap_or_default();
+        let now = wall_clock();
+        let is_idle = agents.values().any(|agent| agent.is_idle_on_demand(now));
+        self.on_demand = Some((Instant::now(), is_idle));
+        is_idle
     }
 
     /// Leaves a task whose place cannot be read. If something else has its place, it has failed.
@@ -318,6 +403,7 @@ impl Agent<'_> {
             market: self.args.market,
             turns: Arc::clone(&self.turns),
             notices: self.notices.clone(),
+            rates: Arc::clone(&self.rates),
             progress: Mutex::default(),
         };
         self.running.insert(number);
@@ -334,39 +420,82 @@ impl Agent<'_> {
         self.turns.run(self.running.len() as u32);
     }
 
-    /// Writes this agent down, if its tasks are others now, or after some time.
-    async fn write_down(&mut self) -> Result<(), Failure> {
-        let running: Vec<u32> = self.running.iter().copied().collect();
-        let is_written =
-            |(at, tasks): &(Instant, Vec<u32>)| at.elapsed() < WRITE_EVERY && *tasks == running;
-        if self.written.as_ref().is_some_and(is_written) {
-            return Ok(());
+    /// Begins to write this agent down, if its tasks are others now, or after some time. Nothing
+    /// waits for that: below a durable directory a replacement takes as long as the store.
+    fn write_down(&mut self) {
+        while let Some(written) = self.writes.try_join_next() {
+            self.written_down(written);
         }
-        let record = AgentRecord {
+        let has_memory = self.bag.memory_bytes <= self.own().free_bytes;
+        let has_room = self.has_room() && has_memory;
+        let standing = AgentStanding { running: self.running.iter().copied().collect(), has_room };
+        let is_written = |(at, before): &(Instant, AgentStanding)| {
+            at.elapsed() < WRITE_EVERY && *before == standing
+        };
+        if !self.writes.is_empty() || self.written.as_ref().is_some_and(is_written) {
+            return;
+        }
+        self.unwritten_since.get_or_insert_with(Instant::now);
+        let (store, id, record) = (self.store.clone(), self.id.clone(), self.record(&standing));
+        self.writes.spawn(async move { (standing, store.put_agent(&id, &record).await) });
+    }
+
+    /// Takes note of a record that was written, or could not be.
+    fn written_down(&mut self, written: Result<WrittenRecord, JoinError>) {
+        match written {
+            Ok((standing, Ok(()))) => {
+                self.written = Some((Instant::now(), standing));
+                self.unwritten_since = None;
+                self.answered();
+            }
+            Ok((_, Err(failure))) => {
+                self.answers.failed();
+                if self.unread.insert(failure.cause.clone()) {
+                    self.session.output.note(format_args!("{failure}"));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Writes that this agent ends.
+    async fn write_end(&mut self) -> Result<(), Failure> {
+        // One that is on its way would take this one back.
+        while self.writes.join_next().await.is_some() {}
+        let record = self.record(&AgentStanding::default());
+        self.store.put_agent(&self.id, &record).await
+    }
+
+    fn record(&self, standing: &AgentStanding) -> AgentRecord {
+        AgentRecord {
             market: self.args.market,
             price: self.args.price,
             since: self.since,
             seen: wall_clock(),
-            running: running.clone(),
-        };
-        self.store.put_agent(&self.id, &record).await?;
-        self.written = Some((Instant::now(), running));
-        self.answered();
-        Ok(())
+            running: standing.running.clone(),
+            has_room: standing.has_room,
+            ran: Some(self.age()),
+        }
     }
 
     /// Takes note of a run that ended.
-    fn ended(&mut self, number: u32, result: Result<(), Failure>) {
+    fn ended(&mut self, number: u32, result: Result<Followed, Failure>) {
         self.running.remove(&number);
         self.count_runs();
         match result {
-            Ok(()) if self.session.ended.is_cancelled() => {}
-            Ok(()) => self.finished += 1,
+            Ok(Followed::Ended) if !self.session.ended.is_cancelled() => self.finished += 1,
+            // It was ended here, and goes on elsewhere.
+            Ok(_) => {}
             // Another agent was faster.
             Err(failure) if TaskFailure::Taken.is(&failure) => {
                 self.leave(number, BagState::Running)
             }
             Err(failure) if TaskFailure::Ended.is(&failure) => self.leave(number, BagState::Done),
+            Err(failure) if TaskFailure::OtherMachine.is(&failure) => {
+                self.note(number, &failure);
+                let now = self.age();
+                self.looks.refused(number, now);
+            }
             Err(failure) => {
                 if TaskFailure::Failed.is(&failure) {
                     self.noted.remove(&number);
@@ -402,6 +531,7 @@ struct EndRecord {
     market: MarketArg,
     turns: Arc<TurnQueue>,
     notices: MachineNotices,
+    rates: MeasuredRates,
     /// How far the task was before this run, and is now; nothing before that was read.
     progress: Mutex<Option<RunProgress>>,
 }
@@ -417,6 +547,10 @@ impl RunRecord for EndRecord {
 
     fn notices(&self) -> MachineNotices {
         self.notices.clone()
+    }
+
+    fn rates(&self) -> MeasuredRates {
+        Arc::clone(&self.rates)
     }
 
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>> {

@@ -83,7 +83,16 @@ pub(super) struct AgentRecord {
     pub(super) seen: Instant,
     /// The tasks that it runs, by number.
     pub(super) running: Vec<u32>,
+    /// Whether it has room for one more. Records of earlier versions do not show it.
+    #[serde(default)]
+    pub(super) has_room: bool,
+    /// How long it ran, by a clock that does not step. Records of earlier versions have none.
+    #[serde(default)]
+    pub(super) ran: Option<Millis>,
 }
+
+/// An agent that wrote nothing for so long is not counted as running.
+const SILENT_AFTER: Millis = Millis(20_000);
 
 /// Looks again and again whether a bag is there.
 #[derive(Debug, Default)]
@@ -111,9 +120,24 @@ impl BagWatch {
 }
 
 impl AgentRecord {
+    /// Returns how long it ran until it wrote this.
+    pub(super) fn ran(&self) -> Millis {
+        self.ran.unwrap_or_else(|| self.seen.since(self.since))
+    }
+
     /// Returns what its machine has cost for the bag.
     pub(super) fn dollars(&self) -> f64 {
-        self.price * self.seen.since(self.since).0 as f64 / 3_600_000.0
+        self.price * self.ran().0 as f64 / 3_600_000.0
+    }
+
+    /// Returns whether it has written nothing for long.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        now.since(self.seen) > SILENT_AFTER
+    }
+
+    /// Returns whether it is an agent on demand that can take a task more.
+    pub(super) fn is_idle_on_demand(&self, now: Instant) -> bool {
+        self.market == MarketArg::OnDemand && self.has_room && !self.is_silent(now)
     }
 }
 
@@ -384,4 +408,43 @@ fn is_agent(name: &str) -> bool {
 
 fn encoded<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).expect("a record can be encoded")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn record() -> AgentRecord {
+        AgentRecord {
+            market: MarketArg::OnDemand,
+            price: 3.6,
+            since: Instant(1000 * SECOND),
+            seen: Instant(1010 * SECOND),
+            running: Vec::new(),
+            has_room: true,
+            ran: Some(Millis(10_000)),
+        }
+    }
+
+    #[test]
+    fn cost_of_an_agent_follows_from_a_clock_that_does_not_step() {
+        let day = AgentRecord { seen: Instant(90_000 * SECOND), ..record() };
+        assert_eq!(day.ran(), Millis(10_000));
+        assert!((day.dollars() - 0.01).abs() < 1e-9, "{day:?}");
+        // One of an earlier version has its dates alone.
+        let before = r#"{"market":"spot","price":1,"since":1000000,"seen":3000000,"running":[1]}"#;
+        let before: AgentRecord = serde_json::from_str(before).expect("readable");
+        assert_eq!((before.ran(), before.has_room), (Millis(2000), false));
+    }
+
+    #[test]
+    fn idle_agent_on_demand_has_room_and_has_written_itself_down_lately() {
+        let now = Instant(1020 * SECOND);
+        assert!(record().is_idle_on_demand(now));
+        assert!(!record().is_idle_on_demand(Instant(1031 * SECOND)), "it may be dead");
+        assert!(!AgentRecord { has_room: false, ..record() }.is_idle_on_demand(now));
+        assert!(!AgentRecord { market: MarketArg::Spot, ..record() }.is_idle_on_demand(now));
+    }
 }

@@ -20,9 +20,6 @@ use crate::supervise::wall_clock;
 /// Pause between two looks with `--wait`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// An agent that wrote nothing for so long is not counted as running.
-const SILENT_AFTER: Millis = Millis(20_000);
-
 /// A bag as it is shown.
 #[derive(Debug, Serialize)]
 struct BagView {
@@ -132,7 +129,7 @@ async fn look(
     store.add_ended(record.tasks, ended).await?;
     let progress = store.all_progress(record.tasks, &BTreeSet::new(), |_| {}).await?;
     let (agents, now) = (store.agents(|_| {}).await?, wall_clock());
-    let alive = agents.values().filter(|it| !is_silent(it, now));
+    let alive = agents.values().filter(|it| !it.is_silent(now));
     let running: BTreeMap<u32, ()> =
         alive.flat_map(|it| it.running.iter().map(|number| (*number, ()))).collect();
     let (mut rows, mut open) = (Vec::new(), Vec::new());
@@ -183,17 +180,13 @@ async fn look(
     })
 }
 
-fn is_silent(agent: &AgentRecord, now: Instant) -> bool {
-    now.since(agent.seen) > SILENT_AFTER
-}
-
 fn agent_row(id: String, agent: &AgentRecord, now: Instant) -> AgentRow {
     AgentRow {
         id,
         market: agent.market,
         running: agent.running.clone(),
-        is_silent: is_silent(agent, now),
-        seconds: agent.seen.since(agent.since).0 as f64 / 1000.0,
+        is_silent: agent.is_silent(now),
+        seconds: agent.ran().0 as f64 / 1000.0,
         dollars: agent.dollars(),
     }
 }

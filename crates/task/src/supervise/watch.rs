@@ -36,6 +36,8 @@ pub(super) struct TaskWatch<'a> {
     /// Whether SIGTERM is a notice, and what is left after it.
     pub(super) takes_sigterm: bool,
     pub(super) sigterm_within: Duration,
+    /// Whether another runner goes on with the task once it is saved at a notice.
+    pub(super) hands_over: bool,
     pub(super) driver: DriverArg,
     pub(super) turns: Arc<TurnQueue>,
     /// The place of the dump under way among the turns, if there is one.
@@ -77,7 +79,10 @@ impl TaskWatch<'_> {
             let has_other_work = match happened {
                 Happened::Done(done) => return Some(done),
                 Happened::Signal { is_notice: true } => {
-                    self.noticed(MachineNotice::of_sigterm(self.sigterm_within))
+                    // It may have come while nothing was watched, as during a removal.
+                    let passed = self.session.terminated_at().map(|at| at.elapsed());
+                    let left = self.sigterm_within.saturating_sub(passed.unwrap_or_default());
+                    self.noticed(MachineNotice::of_sigterm(left))
                 }
                 Happened::Signal { is_notice: false } => self.hand_over(RunnerInput::Interrupted),
                 Happened::Notice(notice) => self.noticed(notice),
@@ -116,7 +121,7 @@ impl TaskWatch<'_> {
     }
 
     /// Waits until something happens that counts while a notice is attended to. After SIGTERM the
-    /// session has ended.
+    /// session has ended, and another signal is no notice.
     async fn next_at_notice<T>(
         &mut self,
         work: Pin<&mut impl Future<Output = T>>,
@@ -131,13 +136,16 @@ impl TaskWatch<'_> {
             is_notice = interrupted(self.session, self.takes_sigterm), if !is_sigterm => {
                 Happened::Signal { is_notice }
             }
+            () = self.session.hurried.cancelled(), if is_sigterm => {
+                Happened::Signal { is_notice: false }
+            }
             () = self.lock.lost.cancelled() => Happened::LockLost,
             () = passed(deadline) => Happened::Deadline,
         }
     }
 
     fn noticed(&mut self, notice: MachineNotice) -> bool {
-        let input = RunnerInput::Notice(notice.for_runner());
+        let input = RunnerInput::Notice(notice.for_runner(self.hands_over));
         self.notice = Some(notice);
         self.hand_over(input)
     }
@@ -274,7 +282,7 @@ fn counting(newest: Option<u64>) -> String {
 /// Waits until the session is interrupted; returns whether that was SIGTERM, where it is a notice.
 async fn interrupted(session: &Session, takes_sigterm: bool) -> bool {
     session.ended.cancelled().await;
-    takes_sigterm && session.is_terminated()
+    takes_sigterm && session.terminated_at().is_some()
 }
 
 async fn passed(deadline: Option<SteadyInstant>) {

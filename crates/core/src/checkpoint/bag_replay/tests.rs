@@ -100,6 +100,22 @@ fn notice_that_is_long_enough_loses_nothing() {
     assert!(run.lost > Millis(0) && run.taken == 1);
 }
 
+#[test]
+fn machine_with_a_notice_that_is_too_short_for_a_dump_takes_no_other_task() {
+    let model = model("exponential:mean=2h");
+    // The task of the only machine ends within the notice.
+    let life = Millis(120_000 + 2 * HOUR + 2 * 60_000);
+    let bag = ReplayedBag { tasks: 2, spot_machines: 1, ..BAG };
+    let policy = BagPolicy { dump: Millis(600_000), notice: Millis(700_000), ..HOURLY };
+    let work = Millis(2 * HOUR - 600_000);
+    let mut draws = [draw_of(&model, life), u64::MAX].into_iter();
+    let bag = ReplayedBag { work, ..bag };
+    let run = BagReplay::new(&model, bag, policy).run(|| draws.next().expect("two"));
+    assert_eq!((run.lost, run.taken, run.late), (Millis(0), 0, 0));
+    // An hour, a dump and the rest on each machine.
+    assert_eq!(run.elapsed.0, 2 * (120_000 + work.0 + 600_000));
+}
+
 /// A machine is cut off in its third dump, which goes into the first slot, and the next one in the
 /// dump after it, which goes into the second.
 #[test]

@@ -85,11 +85,19 @@ fn taken_now(deadline: u64) -> [RunnerOutput; 3] {
 }
 
 fn notice(deadline: u64) -> RunnerInput {
-    RunnerInput::Notice(RunnerNotice { deadline: at(deadline).now, is_sigterm: false })
+    let deadline = at(deadline).now;
+    RunnerInput::Notice(RunnerNotice { deadline, is_sigterm: false, hands_over: false })
+}
+
+/// Returns the notice to the run of a bag.
+fn bag_notice(deadline: u64) -> RunnerInput {
+    let deadline = at(deadline).now;
+    RunnerInput::Notice(RunnerNotice { deadline, is_sigterm: false, hands_over: true })
 }
 
 fn sigterm(deadline: u64) -> RunnerInput {
-    RunnerInput::Notice(RunnerNotice { deadline: at(deadline).now, is_sigterm: true })
+    let deadline = at(deadline).now;
+    RunnerInput::Notice(RunnerNotice { deadline, is_sigterm: true, hands_over: false })
 }
 
 fn stored(worked_until: u64) -> RunnerInput {
@@ -190,6 +198,73 @@ fn runner_ends_its_task_after_sigterm_whatever_becomes_of_the_last_dump() {
     assert_eq!(handle(&mut run, 2100, RunnerInput::Tidied), [ends]);
     assert_eq!(late(&mut begun(), 4999), []);
     assert_eq!(late(&mut begun(), 5000), [note(RunnerNote::LastNotInTime), ends]);
+}
+
+#[test]
+fn task_of_a_bag_is_handed_over_once_it_is_saved_at_a_notice() {
+    let (hands_over, waits) = (end(RunnerEnd::EndTask), work(RunnerWork::Wait));
+    let mut run = measured();
+    assert_eq!(handle(&mut run, 0, bag_notice(3500)), taken_now(3500));
+    assert_eq!(handle(&mut run, 2000, stored(0)), [work(RunnerWork::Collect)]);
+    assert_eq!(handle(&mut run, 2100, RunnerInput::Tidied), [hands_over]);
+    // The dump under way at the notice is enough if no other one fits, and so is one that was
+    // stored just before.
+    let mut run = dumping();
+    assert_eq!(
+        handle(&mut run, 11_000, bag_notice(12_250)),
+        [under_way(1000, true), turn(12_250, 1000)]
+    );
+    assert_eq!(handle(&mut run, 12_000, stored(10_000)), [work(RunnerWork::Collect)]);
+    assert_eq!(handle(&mut run, 12_100, RunnerInput::Tidied), [none_begun(), hands_over]);
+    let mut run = dumping();
+    assert_eq!(handle(&mut run, 12_000, stored(10_000)), [work(RunnerWork::Collect)]);
+    assert_eq!(handle(&mut run, 12_100, bag_notice(13_000)), [under_way(0, true)]);
+    assert_eq!(late(&mut run, 12_500), [none_begun(), hands_over]);
+    // Without a dump of the notice it works on, and dumps as before.
+    let mut run = measured();
+    assert_eq!(handle(&mut run, 0, bag_notice(2499)), [none_begun(), waits]);
+    assert_eq!(late(&mut run, 10_000), [work(RunnerWork::Dump)]);
+    assert_eq!(handle(&mut run, 12_000, stored(10_000)), [work(RunnerWork::Collect)]);
+    assert_eq!(handle(&mut run, 12_100, RunnerInput::Tidied), [waits]);
+    let mut run = measured();
+    assert_eq!(handle(&mut run, 13_000, bag_notice(20_000)), taken_now(20_000));
+    let noted = note(RunnerNote::LastFailed);
+    assert_eq!(handle(&mut run, 14_000, failed(false)), [noted, waits]);
+}
+
+#[test]
+fn look_that_hangs_is_given_up_at_the_deadline_of_a_notice() {
+    let looks = [work(RunnerWork::LookAtLock), work(RunnerWork::LookAtGenerations)];
+    for look in looks {
+        let begun = || {
+            let mut run = dumping();
+            let taken = RunnerInput::Dumped(DumpEnd::Taken);
+            assert_eq!(handle(&mut run, 11_000, taken), [looks[0]]);
+            if look == looks[1] {
+                let seen = RunnerInput::LockSeen { is_lost: false };
+                let overtaken = [note(RunnerNote::Overtaken), looks[1]];
+                assert_eq!(handle(&mut run, 11_100, seen), overtaken);
+            }
+            run
+        };
+        for (input, follows) in
+            [(notice(20_000), work(RunnerWork::Wait)), (sigterm(20_000), end(RunnerEnd::EndTask))]
+        {
+            let mut run = begun();
+            assert_eq!(handle(&mut run, 12_000, input), []);
+            assert_eq!(run.deadline(), Some(at(20_000).now));
+            assert_eq!(late(&mut run, 20_000), [none_begun(), follows]);
+        }
+        // One that ends in time leads to a dump for the notice.
+        let mut run = begun();
+        assert_eq!(handle(&mut run, 12_000, notice(20_000)), []);
+        if look == looks[0] {
+            let seen = RunnerInput::LockSeen { is_lost: false };
+            let overtaken = [note(RunnerNote::Overtaken), looks[1]];
+            assert_eq!(handle(&mut run, 12_100, seen), overtaken);
+        }
+        assert_eq!(handle(&mut run, 12_200, RunnerInput::GenerationsSeen), taken_now(20_000));
+    }
 }
 
 #[test]

@@ -93,6 +93,10 @@ struct RunWorld {
     typical: u64,
     rates: Option<DumpRates>,
     state_bytes: u64,
+    /// Whether the run is that of a bag.
+    hands_over: bool,
+    /// Whether looks at the lock and at generations hang.
+    looks_hang: bool,
     machine: TaskSupervisor,
     steps: BTreeMap<(u64, u64), WorldStep>,
     sequence: u64,
@@ -149,6 +153,8 @@ impl RunWorld {
             typical,
             rates,
             state_bytes,
+            hands_over: false,
+            looks_hang: false,
             machine: TaskSupervisor::new(&RunnerView::default(), start),
             steps: BTreeMap::new(),
             sequence: 0,
@@ -185,6 +191,16 @@ impl RunWorld {
     /// Returns whether a dump is under way, or what follows it.
     fn is_dumping(&self) -> bool {
         matches!(self.work, RunnerWork::Dump | RunnerWork::Collect | RunnerWork::MakeRoom)
+    }
+
+    /// Returns whether what happens is handed over during the work that is under way.
+    fn is_attended(&self) -> bool {
+        !matches!(self.work, RunnerWork::AwaitStop | RunnerWork::End(_))
+    }
+
+    /// Returns the notice that is handed over now.
+    const fn notice(&self, deadline: Instant, is_sigterm: bool) -> RunnerNotice {
+        RunnerNotice { deadline, is_sigterm, hands_over: self.hands_over }
     }
 
     /// Lets everything happen until a time, until the run is over, or until a check has found
@@ -233,7 +249,8 @@ impl RunWorld {
                 self.checks.arrived += 1;
                 let deadline = Instant(self.now) + Millis(left);
                 if self.mistake != Some(RunMistake::NoticeDropped) || self.draw.chance(500) {
-                    self.notices.push_back(RunnerNotice { deadline, is_sigterm: false });
+                    let notice = self.notice(deadline, false);
+                    self.notices.push_back(notice);
                 }
             }
             WorldStep::Signal(signal) => {
@@ -274,7 +291,7 @@ impl RunWorld {
 
     /// Returns what the shell hands over first, as long as there is something.
     fn first_input(&mut self) -> Option<RunnerInput> {
-        if self.work != RunnerWork::Wait && !self.is_dumping() {
+        if !self.is_attended() {
             return self.done.take();
         }
         let lost = self.is_loss_shown.then_some(RunnerInput::LockLost);
@@ -304,7 +321,7 @@ impl RunWorld {
             RunSignal::Interrupt => RunnerInput::Interrupted,
             RunSignal::Sigterm { left } => {
                 let deadline = Instant(self.now) + Millis(left);
-                RunnerInput::Notice(RunnerNotice { deadline, is_sigterm: true })
+                RunnerInput::Notice(self.notice(deadline, true))
             }
         })
     }
@@ -367,11 +384,11 @@ impl RunWorld {
             RunnerWork::LookAtLock => {
                 // The look may fail.
                 let is_lost = self.is_taken && self.draw.chance(800);
-                let takes = self.draw.between(5, 500);
+                let takes = self.drawn_look();
                 self.done_in(takes, RunnerInput::LockSeen { is_lost });
             }
             RunnerWork::LookAtGenerations => {
-                let takes = self.draw.between(5, 500);
+                let takes = self.drawn_look();
                 self.done_in(takes, RunnerInput::GenerationsSeen);
             }
             RunnerWork::AwaitStop => {
@@ -379,6 +396,12 @@ impl RunWorld {
                 self.done_in(takes, RunnerInput::StopAwaited { is_stopped: false });
             }
         }
+    }
+
+    /// Draws how long a look takes, in milliseconds.
+    fn drawn_look(&mut self) -> u64 {
+        let takes = self.draw.between(5, 500);
+        if self.looks_hang { HANGS } else { takes }
     }
 
     fn done_in(&mut self, takes: u64, input: RunnerInput) {
@@ -408,6 +431,32 @@ fn runner_dumps_heeds_notices_and_ends_whatever_happens() {
     assert!(all.taken_now > 30 && all.none_begun > 30 && all.went_on > 10, "{all:?}");
     assert!(all.refused > 0 && all.overtaken > 10, "{all:?}");
     assert!(all.lost > 10 && all.ended > 10 && all.stopped > 10, "{all:?}");
+}
+
+/// Plays worlds that were changed before, and counts what happened in all of them.
+fn counted(change: impl Fn(&mut RunWorld)) -> RunCounts {
+    let mut all = RunCounts::default();
+    for seed in 0..300 {
+        let mut world = RunWorld::new(seed, None);
+        change(&mut world);
+        world.play(END);
+        world.check_end();
+        assert_eq!(world.violation, None);
+        all.add(&world.counts);
+    }
+    all
+}
+
+#[test]
+fn run_of_a_bag_goes_on_after_a_notice_only_if_nothing_was_stored_for_it() {
+    let all = counted(|world| world.hands_over = true);
+    assert!(all.handed_over > 10 && all.none_begun > 10, "{all:?}");
+}
+
+#[test]
+fn looks_that_hang_hold_neither_a_signal_nor_the_end_of_the_task_up() {
+    let all = counted(|world| world.looks_hang = true);
+    assert!(all.overtaken > 0 && all.stopped > 10 && all.ended > 10, "{all:?}");
 }
 
 #[test]

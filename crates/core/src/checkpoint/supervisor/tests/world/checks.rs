@@ -41,6 +41,10 @@ pub(super) struct RunChecks {
     times: DumpTimes,
     has_generation: bool,
     unsaved_since: Instant,
+    /// Whether a generation was stored while a notice is attended to, or just before it.
+    is_saved: bool,
+    /// Until when the run may go on after SIGTERM.
+    sigterm_until: Option<u64>,
 }
 
 /// What the checks have looked at.
@@ -61,6 +65,8 @@ pub(super) struct RunCounts {
     pub(super) lost: u64,
     pub(super) ended: u64,
     pub(super) stopped: u64,
+    /// Runs that have ended as their task is handed over.
+    pub(super) handed_over: u64,
 }
 
 impl RunCounts {
@@ -75,6 +81,7 @@ impl RunCounts {
         self.lost += other.lost;
         self.ended += other.ended;
         self.stopped += other.stopped;
+        self.handed_over += other.handed_over;
     }
 }
 
@@ -86,6 +93,12 @@ impl RunWorld {
                 // A signal takes the place of another notice, and the run ends after it.
                 self.checks.lacks = Some(NoticeLacks::Dump);
                 self.checks.notice = Some(notice);
+                // What it has stored just before is enough.
+                self.checks.is_saved = self.work == RunnerWork::Collect;
+                if notice.is_sigterm {
+                    // Times that are left are whole milliseconds.
+                    self.checks.sigterm_until = Some(notice.deadline.0 + 1000);
+                }
             }
             RunnerInput::Dumped(end) => {
                 self.checks.dump_end = Some(end);
@@ -106,7 +119,9 @@ impl RunWorld {
 
     fn stored(&mut self, took: Millis, worked_until: Instant) {
         self.counts.stored += 1;
+        let is_at_notice = self.machine.attended().is_some();
         let checks = &mut self.checks;
+        checks.is_saved = is_at_notice;
         checks.times.add(took, !checks.has_generation);
         checks.has_generation = true;
         checks.unsaved_since = worked_until;
@@ -172,7 +187,10 @@ impl RunWorld {
         match work {
             RunnerWork::Dump => self.checks.failed_at = None,
             RunnerWork::Collect | RunnerWork::MakeRoom => self.check_removal(work),
-            RunnerWork::Wait => self.check_answered(),
+            RunnerWork::Wait => {
+                self.check_answered();
+                self.check_handed_over();
+            }
             RunnerWork::End(end) => self.check_outcome(end),
             _ => {}
         }
@@ -198,6 +216,13 @@ impl RunWorld {
         }
     }
 
+    /// Checks that a run of a bag that goes on has stored nothing for the last notice.
+    fn check_handed_over(&mut self) {
+        if self.hands_over && self.checks.is_saved {
+            self.violate("handover", "the run goes on although its task is saved");
+        }
+    }
+
     fn check_outcome(&mut self, end: RunnerEnd) {
         let (counts, checks) = (&mut self.counts, &self.checks);
         let is_true = match end {
@@ -210,9 +235,13 @@ impl RunWorld {
                 checks.is_loss_seen
             }
             RunnerEnd::Stopped => self.task_end == Some(false) && self.signal.is_some(),
-            RunnerEnd::EndTask => {
+            RunnerEnd::EndTask if self.signal.is_some() => {
                 counts.stopped += 1;
-                self.signal.is_some()
+                true
+            }
+            RunnerEnd::EndTask => {
+                counts.handed_over += 1;
+                self.hands_over && checks.is_saved
             }
         };
         if !is_true {
@@ -228,8 +257,11 @@ impl RunWorld {
         if self.is_dumping() && self.checks.is_loss_seen {
             self.violate("lock", "a dump goes on although another runner has the lock");
         }
-        if (self.is_dumping() || self.work == RunnerWork::Wait) && self.task_end.is_some() {
+        if self.is_attended() && self.task_end.is_some() {
             self.violate("end", "the run goes on although the task has ended");
+        }
+        if self.checks.sigterm_until.is_some_and(|limit| until > limit) {
+            self.violate("signal", "the run goes on although the time after SIGTERM is over");
         }
         let pause_max = (self.interval + FOLLOWS_MAX) * 1000;
         if self.checks.failed_at.is_some_and(|at| until > at + pause_max) {
