@@ -41,7 +41,7 @@ pub use member::{
     Registration,
 };
 pub use member::{RegistrationOutcome, StartLimit};
-pub use own_blocks::{BlockAccess, OwnBlocks};
+pub use own_blocks::{BlockAccess, OwnBlocks, REMEMBERED_BY_ALL_MAX};
 pub use part_joins::{JOINED_BYTES_MAX, PartJoins};
 pub use push_rate::PushRate;
 pub use push_targets::{PUSH_WITHIN, PushOutcome, PushTargets, push_failed};

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use sanderling_core::access::{Claims, FrameAccess, TokenRole};
-use sanderling_core::datanode::{BlockAccess, OwnBlocks};
+use sanderling_core::datanode::BlockAccess;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::frame::{RangeReply, decode_body, encode_body};
 use sanderling_protocol::message::{BlockCount, Hello, HelloReply, Role};
@@ -15,6 +14,7 @@ use sanderling_protocol::{
 use sanderling_transport::trace::carried;
 use sanderling_transport::{Admitted, BodySink, CallError, Handled, Pass, Response, Service};
 
+use crate::caller_blocks::CallerBlocks;
 use crate::connection_share::ConnectionShare;
 use crate::membership::Membership;
 use crate::service::BlockService;
@@ -39,7 +39,7 @@ struct AdmittedCaller {
     pass: Pass,
     /// Blocks that were found to be in its subtree, where that is not everything. What is renamed
     /// out of it stays accessible until the connection ends.
-    own: Mutex<OwnBlocks>,
+    own: CallerBlocks,
 }
 
 impl Service for Admission {
@@ -50,7 +50,8 @@ impl Service for Admission {
     fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
         let pass = self.membership().admit(hello)?;
         let reply = self.membership().greet(hello)?;
-        let caller = pass.map(|pass| AdmittedCaller { pass, own: Mutex::default() });
+        let own = || CallerBlocks::new(self.service.remembered_blocks());
+        let caller = pass.map(|pass| AdmittedCaller { pass, own: own() });
         let tenant = caller.as_ref().and_then(AdmittedCaller::tenant);
         let may_be_server = caller.as_ref().is_none_or(AdmittedCaller::is_server);
         let is_of_datanode = hello.role == Role::Datanode && may_be_server;
@@ -71,8 +72,8 @@ impl Service for Admission {
             return Arc::clone(self);
         }
         let caller = self.caller.as_ref();
-        let caller =
-            caller.map(|it| AdmittedCaller { pass: it.pass.clone(), own: Mutex::default() });
+        let own = || CallerBlocks::new(self.service.remembered_blocks());
+        let caller = caller.map(|it| AdmittedCaller { pass: it.pass.clone(), own: own() });
         let (service, share) = (Arc::clone(&self.service), Arc::clone(&self.share));
         Arc::new(Self { service, share, caller, version })
     }
@@ -211,13 +212,13 @@ impl Admission {
         let caller = self.caller.as_ref().expect("only a caller's blocks are checked");
         let OwnerLookUp { subtree, mut blocks, access } = lookup;
         // Those that another frame has found meanwhile are not looked up again.
-        caller.own.lock().retain_unknown(access, &mut blocks);
+        caller.own.retain_unknown(access, &mut blocks);
         if blocks.is_empty() {
             return Ok(());
         }
         let counts = self.counts(subtree, &blocks, access).await?;
         let pairs = || blocks.iter().copied().zip(counts.iter().copied());
-        caller.own.lock().found(pairs());
+        caller.own.found(pairs());
         for (block, count) in pairs() {
             if !count.is_own() {
                 let claims = caller.pass.claims()?;
@@ -333,7 +334,7 @@ impl AdmittedCaller {
             FrameAccess::Any => return Ok(Allowed::All),
             FrameAccess::Own { blocks, access } => (blocks, access),
         };
-        self.own.lock().retain_unknown(access, &mut blocks);
+        self.own.retain_unknown(access, &mut blocks);
         if blocks.is_empty() {
             return Ok(Allowed::All);
         }

@@ -39,11 +39,12 @@ pub(crate) async fn look_up_ends(
     loop {
         match store.next_look_up(&mut ends, clock.now()) {
             BlockEndStep::LookUp(blocks) => {
-                match look_up(&membership, &store, blocks).await {
+                match look_up(&membership, &store, blocks.clone()).await {
                     Ok(LookedUp::Surplus(surplus)) => trim(&store, surplus, &mut files).await,
                     Ok(LookedUp::Older) => ends.found_older(clock.now()),
                     Err(error) => {
                         tracing::debug!(%error, "the ends of blocks were not looked up");
+                        store.uncounted(&blocks);
                         ends.failed(clock.now());
                     }
                 }

@@ -234,11 +234,13 @@ impl Joiner {
             (identity.node.unwrap_or_default(), identity.cluster.unwrap_or_default());
         match outcome {
             RegistrationOutcome::Joined => {
+                self.store.look_up_set_aside();
                 self.counters.registrations.inc();
                 let cluster = format_args!("{:016x}", cluster.0);
                 tracing::info!(%node, %cluster, address = self.introduction.address, "joined");
             }
             RegistrationOutcome::Rejoined => {
+                self.store.look_up_set_aside();
                 self.counters.registrations.inc();
                 tracing::info!(%node, "registered again");
             }

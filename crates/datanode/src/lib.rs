@@ -13,6 +13,7 @@ mod arena;
 mod block_ends;
 mod blocking;
 mod budget;
+mod caller_blocks;
 mod capacity;
 mod chunk_sums;
 mod clock;

@@ -18,6 +18,7 @@ use sanderling_transport::{Handled, Response};
 
 use crate::activity::Activity;
 use crate::blocking::on_thread;
+use crate::caller_blocks::RememberedBlocks;
 use crate::connection_share::{ConnectionShare, ConnectionShares};
 use crate::counters::Counters;
 use crate::disk_room::DiskRoom;
@@ -53,6 +54,8 @@ pub(crate) struct BlockService {
     object_operations: FairRoom,
     /// Look-ups of owners at the namenode that are under way for callers.
     owner_lookups: FairRoom,
+    /// How many blocks callers were found to own, as far as that is remembered.
+    remembered_blocks: Arc<RememberedBlocks>,
     /// Where clients of the same machine find the node; `None` when they do not.
     local_endpoint: Option<LocalEndpoint>,
     /// The term of the latest leader of a group of namenodes that has given an order.
@@ -85,6 +88,7 @@ impl BlockService {
             disk_room,
             object_operations,
             owner_lookups,
+            remembered_blocks: Arc::default(),
             local_endpoint,
             leader_term: AtomicU64::new(0),
         }
@@ -118,6 +122,11 @@ impl BlockService {
     /// Returns the places of look-ups of owners at the namenode.
     pub(crate) const fn owner_lookups(&self) -> &FairRoom {
         &self.owner_lookups
+    }
+
+    /// Returns how many blocks all connections remember to be their callers'.
+    pub(crate) const fn remembered_blocks(&self) -> &Arc<RememberedBlocks> {
+        &self.remembered_blocks
     }
 
     /// Serves one frame that its caller may send.

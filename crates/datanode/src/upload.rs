@@ -126,7 +126,8 @@ impl Uploader {
         }
     }
 
-    /// Sends parts that follow each other. They are fewer in the store where several go as one.
+    /// Sends parts that follow each other. They are fewer in the store where several go as one. If
+    /// several that went as one fail, each goes alone, under the same numbers from the first on.
     async fn send_parts(
         &self,
         store: &str,
@@ -135,13 +136,31 @@ impl Uploader {
     ) -> Result<Vec<String>, Refusal> {
         let mut number = parts.first().map_or(0, |part| part.number);
         let (mut rest, mut sent) = (VecDeque::from(parts), Vec::new());
+        // How many of the rest go alone, because they failed as one.
+        let mut alone = 0_usize;
         while !rest.is_empty() {
-            let joined = self.stores.joined(store, &joinable(&rest));
-            let Some(part) = join(rest.drain(..joined.count)) else { break };
+            let mut lengths = joinable(&rest);
+            if alone > 0 {
+                lengths.truncate(1);
+            }
+            let joined = self.stores.joined(store, &lengths);
+            let Some(part) = join(rest.range(..joined.count).cloned()) else { break };
             let place = (number, part.offset);
             let bytes = self.read_part(part).await?;
-            sent.push(self.stores.send(store, names, place, bytes).await?);
-            number += 1;
+            match self.stores.send(store, names, place, bytes).await {
+                Ok(taken) => {
+                    sent.push(taken);
+                    rest.drain(..joined.count);
+                    alone = alone.saturating_sub(1);
+                    number += 1;
+                }
+                // A store may take no body above some length: that fails no upload.
+                Err(refusal) if joined.count > 1 => {
+                    tracing::debug!(store, parts = joined.count, %refusal, "sent one by one");
+                    alone = joined.count;
+                }
+                Err(refusal) => return Err(refusal),
+            }
         }
         Ok(sent)
     }

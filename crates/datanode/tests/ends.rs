@@ -81,6 +81,36 @@ async fn blocks_in_memory_and_on_disk_are_trimmed_to_what_counts() {
     }
 }
 
+/// To trim a file is to write it anew, which would free nothing where its last unit stays.
+#[tokio::test]
+async fn file_is_written_anew_only_if_that_frees_a_unit() {
+    let directory = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, directory.path(), None).await;
+    let caller = Caller::new(&server);
+    let all = bytes(WRITTEN, 5);
+    let whole_units = WRITTEN / 4096 * 4096;
+    let counted = [whole_units + 1, whole_units + 1, whole_units];
+    for (block, tier) in (1..).zip([Tier::Dram, Tier::Disk, Tier::Disk]) {
+        put(&caller, block, tier, &all).await;
+    }
+    let ended = |(block, length): (u64, usize)| {
+        (BlockId(block), BlockCount::Ended { length: length as u32 })
+    };
+    served.namenode.state.lock().counts.extend((1..).zip(counted).map(ended));
+    // Files are trimmed in the order of their blocks.
+    until_held(&caller, &[whole_units + 1, WRITTEN, whole_units]).await;
+    for (block, length) in (1..).zip(counted) {
+        let read = caller.read(block, 1, 0, length as u32).await.unwrap();
+        assert!(read == all[..length], "block {block}");
+    }
+    let mut more = write_header(Op::Write, 2, 1, WRITTEN as u64, b"more");
+    more.flags = Tier::Disk as u16;
+    let refused = caller.write_with(more, b"more").await;
+    assert!(matches!(refused, Err(Refusal::Moved { .. })), "{refused:?}");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn full_memory_is_free_again_when_blocks_end_with_less() {
     let served = Served::start().await;

@@ -11,6 +11,7 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use sanderling_datanode::{DatanodeServer, DatanodeStartError, DurableOptions};
+use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::order::{StoreChange, UploadBlock, UploadOrder, UploadPart};
 use sanderling_protocol::{BlockId, Epoch, ObjectId, Order, OrderReply, Refusal};
 use sanderling_transport::CallError;
@@ -33,6 +34,10 @@ struct Bucket {
     refuses: bool,
     /// Refuses longer parts, as a proxy before it with such a limit does.
     part_bytes_max: Option<u64>,
+    /// How many it has refused for that.
+    too_long: usize,
+    /// The checksum of each part, where the parts themselves are too many to keep.
+    sums: Option<BTreeMap<u32, u32>>,
 }
 
 type Parameters = BTreeMap<String, String>;
@@ -64,9 +69,16 @@ impl Bucket {
             (Method::PUT, Some(_)) if std::mem::take(&mut self.refuses) => {
                 StatusCode::FORBIDDEN.into_response()
             }
-            (Method::PUT, Some(_)) if is_long => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+            (Method::PUT, Some(_)) if is_long => {
+                self.too_long += 1;
+                StatusCode::PAYLOAD_TOO_LARGE.into_response()
+            }
             (Method::PUT, Some(number)) => {
-                self.parts.insert(number, body);
+                if let Some(sums) = &mut self.sums {
+                    sums.insert(number, crc32c(&body));
+                } else {
+                    self.parts.insert(number, body);
+                }
                 tag.into_response()
             }
             (Method::PUT, None) => {
@@ -195,8 +207,17 @@ impl Packed {
 
     /// Sends the object; returns the upload, and its parts in the bucket.
     async fn send(&self) -> Result<(String, Vec<String>), Refusal> {
-        let (store, key, upload) = ("s".to_owned(), "x".to_owned(), None);
-        let (directory, may_claim, parts) = (ObjectId(7), true, self.parts());
+        self.send_parts(None, self.parts()).await
+    }
+
+    /// Sends parts of an upload, or of a new one.
+    async fn send_parts(
+        &self,
+        upload: Option<String>,
+        parts: Vec<UploadPart>,
+    ) -> Result<(String, Vec<String>), Refusal> {
+        let (store, key) = ("s".to_owned(), "x".to_owned());
+        let (directory, may_claim) = (ObjectId(7), true);
         let order = UploadOrder { directory, may_claim, store, key, upload, parts };
         match self.caller.order_in(0, Order::Upload(Box::new(order))).await {
             Ok(OrderReply::Uploaded { upload, parts }) => Ok((upload, parts)),
@@ -233,10 +254,23 @@ async fn pack_takes_four_requests_once_the_bucket_has_shown_how_fast_it_is() {
     // To begin, all of it, to complete, and to verify the length.
     assert_eq!(packed.put().await, 4);
     packed.bucket.lock().refuses = true;
+    // What failed as one goes in five parts, after one more to begin and the one that failed.
+    assert_eq!(packed.put().await, 3 + 1 + 5);
+    // It then gets parts of half a pack at most.
+    assert_eq!(packed.put().await, 3 + 3);
+    packed.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_that_refuses_a_part_alone_fails_the_order() {
+    let packed = Packed::start().await;
+    packed.bucket.lock().part_bytes_max = Some(MIB);
     let refused = packed.send().await.unwrap_err();
     assert!(matches!(refused, Refusal::TierFailed { .. }), "{refused}");
-    // It shows it again, and then gets parts of half a pack at most.
-    assert_eq!(packed.put().await, 3 + 3);
+    // The first part of each order, and no other.
+    assert_eq!(packed.bucket.lock().too_long, 1);
+    packed.bucket.lock().part_bytes_max = None;
+    assert_eq!(packed.put().await, 3 + 2);
     packed.server.stop().await;
 }
 
@@ -245,11 +279,49 @@ async fn pack_takes_four_requests_once_the_bucket_has_shown_how_fast_it_is() {
 async fn bucket_that_refuses_long_parts_gets_the_pack_in_shorter_ones() {
     let packed = Packed::start().await;
     packed.bucket.lock().part_bytes_max = Some(16 * MIB);
-    let refused = packed.send().await.unwrap_err();
-    assert!(matches!(refused, Refusal::TierFailed { .. }), "{refused}");
+    // The four parts after the first are refused as one.
+    assert_eq!(packed.put().await, 3 + 1 + 1 + 4);
     for _ in 0..2 {
         assert_eq!(packed.put().await, 3 + 4);
     }
+    packed.server.stop().await;
+}
+
+/// A longer part is tried each time the bucket has taken many: that fails no order, so an object is
+/// not sent from its beginning again however long it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn object_of_many_parts_gets_to_a_bucket_that_refuses_long_ones() {
+    const PARTS: u32 = 40;
+    let packed = Packed::start_with(vec![MIB; 8], None).await;
+    {
+        let mut bucket = packed.bucket.lock();
+        (bucket.part_bytes_max, bucket.sums) = (Some(10 * MIB), Some(BTreeMap::new()));
+    }
+    let part = packed.parts().remove(0);
+    let numbers: Vec<u32> = (0..PARTS).collect();
+    let (mut upload, mut taken) = (None, 0);
+    // As the manager orders them: eight parts, one order after the other.
+    for numbers in numbers.chunks(8) {
+        let offset = |number: u32| u64::from(number) * 8 * MIB;
+        let numbered = |number: &u32| UploadPart {
+            number: *number - numbers[0] + taken,
+            offset: offset(*number),
+            ..part.clone()
+        };
+        let parts = numbers.iter().map(numbered).collect();
+        let (id, sent) = packed.send_parts(upload.take(), parts).await.unwrap();
+        (upload, taken) = (Some(id), taken + sent.len() as u32);
+    }
+    let (sums, too_long) = {
+        let mut bucket = packed.bucket.lock();
+        (bucket.sums.take().unwrap(), bucket.too_long)
+    };
+    // Each part was sent alone in the end, and has its number in the bucket, from 1 on.
+    assert_eq!(sums.keys().copied().collect::<Vec<_>>(), (1..=PARTS).collect::<Vec<_>>());
+    let whole = crc32c(&packed.content);
+    assert!(sums.values().all(|sum| *sum == whole), "a part has other bytes");
+    // Four and then two parts as one at first, and two as one after 16 parts.
+    assert_eq!(too_long, 3);
     packed.server.stop().await;
 }
 

@@ -145,6 +145,9 @@ struct LeaderLoop<'a> {
     durable_view_at: Option<Instant>,
     /// Calls under way. All of them end with this manager's term.
     calls: JoinSet<Completion>,
+    /// Those of them that move blocks. They have places of their own: orders to slow stores would
+    /// keep a drain from its deadline.
+    moves: JoinSet<Completion>,
     drains: BTreeSet<NodeId>,
     views: ViewSchedule,
     event_last: u64,
@@ -165,6 +168,7 @@ impl<'a> LeaderLoop<'a> {
             durable: DurableDrain::default(),
             durable_view_at: Some(Instant::now()),
             calls: JoinSet::new(),
+            moves: JoinSet::new(),
             drains: BTreeSet::new(),
             views: ViewSchedule::new(options.poll.into(), options.poll_idle.into()),
             event_last: 0,
@@ -182,6 +186,7 @@ impl<'a> LeaderLoop<'a> {
             let due = self.next_due(now);
             let ended = tokio::select! {
                 Some(ended) = self.calls.join_next() => ended,
+                Some(ended) = self.moves.join_next() => ended,
                 () = sleep_until(due) => continue,
             };
             match ended {
@@ -210,11 +215,11 @@ impl<'a> LeaderLoop<'a> {
             self.decisions.handle_deadline(clock);
         }
         self.start_durable();
-        while self.calls.len() < self.options.calls_max
+        while self.moves.len() < self.options.calls_max
             && let Some(output) = self.decisions.poll_output()
         {
             let span = span_of(&output);
-            self.calls.spawn(trace::run(span, self.caller.clone().perform(output)));
+            self.moves.spawn(trace::run(span, self.caller.clone().perform(output)));
         }
     }
 

@@ -28,7 +28,7 @@ pub struct ManagerOptions {
     pub poll_idle: Duration,
     /// Longest time of one call to the namenode, from its start to its answer; then it has failed.
     pub call_within: Duration,
-    /// Most calls under way. Further ones wait for their turn inside the decisions.
+    /// Most calls under way that move blocks. Further ones wait inside the decisions.
     pub calls_max: usize,
     /// What it shows to the namenode and to datanodes.
     pub credentials: Credentials,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{NamenodeOptions, NamenodeServer};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{
-    Attributes, BlockLength, Create, GrantedBlock, Heartbeat, Hello, HelloReply, Register, Role,
+    Attributes, BlockLength, Create, DurableRequest, GrantedBlock, Heartbeat, Hello, HelloReply,
+    MakeDurable, Register, Role,
 };
 use sanderling_protocol::node::{Load, Policy, TierCapacity};
 use sanderling_protocol::order::{PushMove, Pushed};
@@ -34,6 +36,8 @@ struct Fake {
     disks: Disks,
     /// Pushes to these nodes are refused.
     refusing: Arc<Mutex<Vec<NodeId>>>,
+    /// Orders to a store, which does not answer.
+    uploads: Arc<AtomicUsize>,
     push_time: Duration,
 }
 
@@ -66,6 +70,10 @@ impl Service for Fake {
                     tokio::time::sleep(this.push_time).await;
                     OrderReply::Pushed(moves.iter().map(|one| this.push(one)).collect())
                 }
+                Order::Upload(_) => {
+                    this.uploads.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending().await
+                }
                 _ => OrderReply::Done,
             };
             Response { header: header.reply(), body: vec![encode_body(&reply).into()] }
@@ -79,6 +87,7 @@ struct Cluster {
     pool: Pool,
     disks: Disks,
     refusing: Arc<Mutex<Vec<NodeId>>>,
+    uploads: Arc<AtomicUsize>,
     stop: CancellationToken,
 }
 
@@ -108,6 +117,7 @@ impl Cluster {
             pool: Pool::new(PoolOptions::default()),
             disks: Disks::default(),
             refusing: Arc::default(),
+            uploads: Arc::default(),
             stop: CancellationToken::new(),
         }
     }
@@ -141,7 +151,8 @@ impl Cluster {
         let Reply::Registered(registered) = reply else { panic!("{reply:?}") };
         let node = registered.node;
         let (disks, refusing) = (Arc::clone(&self.disks), Arc::clone(&self.refusing));
-        let service = Arc::new(Fake { node, disks, refusing, push_time });
+        let uploads = Arc::clone(&self.uploads);
+        let service = Arc::new(Fake { node, disks, refusing, uploads, push_time });
         let stop = self.stop.clone();
         tokio::spawn(sanderling_transport::serve(
             listener,
@@ -164,21 +175,35 @@ impl Cluster {
     /// Writes files of `blocks` blocks and a thousand bytes each.
     async fn files(&self, names: std::ops::Range<u32>, blocks: u32) {
         for name in names {
-            let path = format!("/f{name}").parse().unwrap();
-            let expected_bytes = Some(u64::from(blocks) << 20);
-            let create = Create { expected_bytes, ..Create::new(path, Nonce(7)) };
-            let reply = self.ask(Request::Create(create)).await.unwrap();
-            let Reply::Grant(grant) = reply else { panic!("{reply:?}") };
-            let write = |granted: &GrantedBlock| {
-                let mut disks = self.disks.lock().unwrap();
-                disks.insert((granted.node, granted.block), 1000);
-                BlockLength { block: granted.block, length: 1000 }
-            };
-            let lengths = grant.blocks.iter().map(write).collect();
-            let (object, lease) = (grant.object, grant.lease);
-            let attributes = Attributes::none();
-            self.ask(Request::Seal { object, lease, lengths, attributes }).await.unwrap();
+            self.file(&format!("/f{name}"), blocks).await;
         }
+    }
+
+    async fn file(&self, path: &str, blocks: u32) {
+        let expected_bytes = Some(u64::from(blocks) << 20);
+        let create = Create { expected_bytes, ..Create::new(path.parse().unwrap(), Nonce(7)) };
+        let reply = self.ask(Request::Create(create)).await.unwrap();
+        let Reply::Grant(grant) = reply else { panic!("{reply:?}") };
+        let write = |granted: &GrantedBlock| {
+            let mut disks = self.disks.lock().unwrap();
+            disks.insert((granted.node, granted.block), 1000);
+            BlockLength { block: granted.block, length: 1000 }
+        };
+        let lengths = grant.blocks.iter().map(write).collect();
+        let (object, lease) = (grant.object, grant.lease);
+        let attributes = Attributes::none();
+        self.ask(Request::Seal { object, lease, lengths, attributes }).await.unwrap();
+    }
+
+    /// Makes a directory durable, whose store one node reaches.
+    async fn durable(&self, path: &str, node: NodeId, nonce: Nonce) {
+        let (path, store) = (path.parse().unwrap(), "store".to_owned());
+        let stores = vec![store.clone()];
+        let serve = DurableRequest::ServeStores { node, nonce, stores };
+        self.ask(Request::Durable(Box::new(serve))).await.unwrap();
+        let backlog_bytes_max = 1 << 30;
+        let make = MakeDurable { path, store, parents: false, backlog_bytes_max, adopt: false };
+        self.ask(Request::Durable(Box::new(DurableRequest::Make(make)))).await.unwrap();
     }
 
     async fn notice(&self, node: NodeId, deadline_millis: i64) {
@@ -225,12 +250,16 @@ impl Cluster {
     }
 
     fn manager_for(&self, name: &str, lease: Duration) -> ManagerServer {
-        ManagerServer::start(ManagerOptions {
+        ManagerServer::start(self.options(name, lease))
+    }
+
+    fn options(&self, name: &str, lease: Duration) -> ManagerOptions {
+        ManagerOptions {
             namenode: self.address.clone(),
             name: name.to_owned(),
             lease,
             ..ManagerOptions::default()
-        })
+        }
     }
 
     /// Waits until a manager of that name leads.
@@ -378,5 +407,33 @@ async fn decommission_is_the_same_without_a_deadline() {
     let info = cluster.wait_for(first, Policy::Drained).await;
     assert_eq!(info.deadline_in, None::<Millis>);
     cluster.check(0..10).await;
+    cluster.namenode.stop().await;
+}
+
+/// A store that does not answer keeps each order for it under way for a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_to_a_store_that_hangs_take_no_place_from_a_drain() {
+    const ORDERS: usize = 4;
+    let place = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(place.path()).await;
+    let first = cluster.datanode(1, QUICK).await;
+    cluster.files(0..10, 4).await;
+    let second = cluster.datanode(2, QUICK).await;
+    cluster.durable("/durable", second, Nonce(2)).await;
+    for name in 0..ORDERS {
+        cluster.file(&format!("/durable/{name}"), 1).await;
+    }
+    let options = cluster.options("one", Duration::from_millis(600));
+    let manager = ManagerServer::start(ManagerOptions { calls_max: ORDERS, ..options });
+    let deadline = Instant::now() + WITHIN;
+    while cluster.uploads.load(Ordering::Relaxed) < ORDERS {
+        assert!(Instant::now() < deadline, "the store gets too few orders");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    cluster.notice(first, 200_000).await;
+    cluster.wait_for(first, Policy::Drained).await;
+    cluster.check(0..10).await;
+    assert_eq!(cluster.uploads.load(Ordering::Relaxed), ORDERS, "all of them are under way");
+    manager.stop().await;
     cluster.namenode.stop().await;
 }

@@ -22,6 +22,7 @@ mod injected_bug;
 mod journal;
 mod long_reads;
 mod metrics;
+mod next_task;
 mod options;
 mod orders;
 mod own_notices;

@@ -31,6 +31,7 @@ use crate::error::NamenodeFailure;
 use crate::group::log::LogError;
 use crate::group::{EndedAs, GroupSeat, GroupSetup, ServingState};
 use crate::journal::{AppendError, Journal};
+use crate::next_task::release_next_task;
 use crate::server::MemberStart;
 use crate::state::NamenodeState;
 use crate::writer_queue::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
@@ -287,7 +288,10 @@ impl CatalogWriter {
         let is_start = self.group_commit.lead(batch);
         let began = self.state.now();
         let mut written = match self.member {
-            None => self.journal.append(batch.commands()),
+            None => {
+                release_next_task();
+                self.journal.append(batch.commands())
+            }
             Some(_) => {
                 if let Err(why) = self.agree(batch) {
                     self.state.namenode.write().refused();

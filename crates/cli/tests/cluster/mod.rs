@@ -12,6 +12,7 @@ pub(crate) mod namenodes;
 mod process;
 pub(crate) mod pty;
 pub(crate) mod relay;
+pub(crate) mod silent_writer;
 pub(crate) mod stores;
 pub(crate) mod stubs;
 pub(crate) mod tasks;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::timeout;
 
+use crate::cluster::silent_writer::SilentWriter;
 use crate::cluster::tasks::library;
 use crate::cluster::{
     Cluster, SOON, block_on, bytes_of, http, path, sanderling, spawn_with, until,
@@ -190,5 +191,54 @@ fn namenode_alone_whose_disk_hangs_answers_what_needs_no_disk() {
             disks.set("namenode", Faults::default());
             change.await.expect("no panic").expect("stored");
         }
+    });
+}
+
+/// How long the namenode's disk hangs: longer than an end must have been shown before a block is
+/// trimmed to it, and than the next look-up after that takes.
+const HUNG: Duration = Duration::from_secs(8);
+
+/// A crash of the namenode's machine would take the end of the block back, and its writer, which
+/// still has its lease in the log, could publish all that the datanode has acknowledged.
+#[test]
+fn datanode_trims_no_block_while_the_namenodes_disk_hangs() {
+    let mut cluster = Cluster::of(0);
+    let Some(disks) = Disks::build(&cluster.path("")) else {
+        return eprintln!("SKIPPED datanode_trims_no_block_while_...: no C compiler");
+    };
+    let variables = disks.variables_of("namenode", "FAULTY_DIRECTORY", cluster.path("catalog"));
+    let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
+    cluster.restart_namenode_with(&variables);
+    cluster.add("n0", &[]);
+    let all = bytes_of(1, 1 << 20).to_vec();
+    block_on(async {
+        let (client, datanode) = (cluster.client().await, &cluster.datanodes[0].address);
+        // Once it is trimmed, the time after the start is over in which no block is.
+        let first = SilentWriter::create(datanode, &client, "/first", all.len()).await;
+        first.write(0, &all).await;
+        first.seal(&client, 1).await;
+        first.until_trimmed(2).await;
+        let open = SilentWriter::create(datanode, &client, "/open", 1).await;
+        let short = SilentWriter::create(datanode, &client, "/short", all.len()).await;
+        short.write(0, &all).await;
+        short.seal(&client, 1).await;
+        disks.set("namenode", Faults { waits: true, ..Faults::default() });
+        let (changing, to) = (client.with_deadline(SOON), path("/late"));
+        let change = tokio::spawn(async move {
+            changing.put(&to, bytes_of(2, 64), &PutOptions::default()).await
+        });
+        let limit = Instant::now() + HUNG;
+        while Instant::now() < limit {
+            assert!(short.is_held(2).await, "it is trimmed to an end that may be taken back");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Look-ups go on meanwhile: what is beyond a grant is given back.
+        open.write(0, &all[..9000]).await;
+        open.until_trimmed(1).await;
+        assert!(short.is_held(2).await);
+        assert!(!change.is_finished(), "the disk does not hang");
+        disks.set("namenode", Faults::default());
+        change.await.expect("no panic").expect("stored");
+        short.until_trimmed(2).await;
     });
 }

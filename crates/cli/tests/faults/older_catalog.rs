@@ -5,20 +5,15 @@ use std::fs;
 use std::ops::Range;
 
 use crate::cluster::guarded::text;
+use crate::cluster::silent_writer::SilentWriter;
 use crate::cluster::stubs::Stubs;
 use crate::cluster::{
     Cluster, SOON, Server, Shape, block_on, bytes_of, path, run, sanderling, until_drained,
 };
 use sanderling_client::{Client, PutOptions};
-use sanderling_protocol::checksum::crc32c;
-use sanderling_protocol::message::{
-    Attributes, BlockLength, Create, CreateMode, Grant, GrantedBlock,
-};
+use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::order::HeldBlock;
-use sanderling_protocol::{
-    Epoch, Event, EventKind, Header, Instant, Millis, NodeInfo, Nonce, Op, Reply, Request, Tier,
-};
-use sanderling_transport::{CallError, Pool, PoolOptions};
+use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, NodeInfo, Tier};
 
 const BYTES: usize = 100_000;
 
@@ -371,78 +366,13 @@ fn what_was_counted_as_lost_before_the_next_start_has_no_more_time_and_is_counte
 /// How long an end has been shown when a datanode trims a block to it, as the documentation has it.
 const TRIMMED_AFTER: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// A writer of one block that does not renew its lease.
-struct SilentWriter {
-    pool: Pool,
-    datanode: String,
-    grant: Grant,
-}
-
-impl SilentWriter {
-    /// Creates a file for which so many bytes are reserved.
-    async fn create(cluster: &Cluster, client: &Client, name: &str, bytes: usize) -> Self {
-        Self::create_as(cluster, client, (name, CreateMode::New), bytes).await
-    }
-
-    /// The same in a mode: with another one the file gets its name when it is sealed.
-    async fn create_as(
-        cluster: &Cluster,
-        client: &Client,
-        (name, mode): (&str, CreateMode),
-        bytes: usize,
-    ) -> Self {
-        let expected_bytes = Some(bytes as u64);
-        let create = Create { mode, expected_bytes, ..Create::new(path(name), Nonce(1)) };
-        let grant = match client.request(Request::Create(create)).await {
-            Ok(Reply::Grant(grant)) => grant,
-            other => panic!("{name}: {other:?}"),
-        };
-        let datanode = cluster.datanodes[0].address.clone();
-        Self { pool: Pool::new(PoolOptions::default()), datanode, grant }
-    }
-
-    async fn call(&self, op: Op, offset: usize, length: usize, body: &[u8]) -> Option<CallError> {
-        let GrantedBlock { block, epoch, tier, .. } = self.grant.blocks[0];
-        let mut header = Header::new(op, 0);
-        (header.block, header.epoch, header.offset) = (block, epoch, offset as u64);
-        (header.length, header.checksum) = (length as u32, crc32c(body));
-        header.flags = if op == Op::Write { tier as u16 } else { 0 };
-        let (deadline, body) = (tokio::time::Instant::now() + SOON, body.to_vec().into());
-        self.pool.call(&self.datanode, None, header, vec![body], deadline).await.err()
-    }
-
-    async fn write(&self, offset: usize, bytes: &[u8]) {
-        let error = self.call(Op::Write, offset, bytes.len(), bytes).await;
-        assert!(error.is_none(), "{error:?}");
-    }
-
-    fn lengths(&self, bytes: usize) -> Vec<BlockLength> {
-        vec![BlockLength { block: self.grant.blocks[0].block, length: bytes as u32 }]
-    }
-
-    async fn publish(&self, client: &Client, bytes: usize) {
-        let (object, lease) = (self.grant.object, self.grant.lease);
-        let publish = Request::Publish { object, lease, lengths: self.lengths(bytes) };
-        client.request(publish).await.expect("published");
-    }
-
-    async fn seal(&self, client: &Client, bytes: usize) {
-        let (object, lease, attributes) = (self.grant.object, self.grant.lease, Attributes::none());
-        let seal = Request::Seal { object, lease, lengths: self.lengths(bytes), attributes };
-        client.request(seal).await.expect("sealed");
-    }
-}
-
 /// Waits until the datanode has looked up what counts of all blocks: it trims a block with more
 /// bytes than were granted.
 async fn until_looked_up(cluster: &Cluster, client: &Client, name: &str) {
-    let writer = SilentWriter::create(cluster, client, name, 1).await;
+    let datanode = &cluster.datanodes[0].address;
+    let writer = SilentWriter::create(datanode, client, name, 1).await;
     writer.write(0, &bytes_of(1, BYTES)).await;
-    let limit = std::time::Instant::now() + SOON;
-    while writer.call(Op::Read, 1, 1, b"").await.is_none() {
-        assert!(std::time::Instant::now() < limit, "it is not trimmed");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    writer.until_trimmed(1).await;
 }
 
 /// Ends the namenode, and starts one on the directory of before [`start_on`].
@@ -474,7 +404,8 @@ fn bytes_that_were_published_after_the_backup_are_not_trimmed_at_first() {
     let all = bytes_of(7, 4 * BYTES);
     block_on(async {
         let client = cluster.client().await;
-        let writer = SilentWriter::create(&cluster, &client, "/file", 1 << 20).await;
+        let datanode = &cluster.datanodes[0].address;
+        let writer = SilentWriter::create(datanode, &client, "/file", 1 << 20).await;
         writer.write(0, &all[..BYTES]).await;
         writer.publish(&client, BYTES).await;
         let file = tokio::task::block_in_place(|| backup(&cluster));
@@ -506,12 +437,13 @@ fn files_that_were_sealed_after_the_backup_are_whole_when_the_start_is_taken_bac
     let bytes = bytes_of(7, BYTES);
     block_on(async {
         let client = cluster.client().await;
+        let datanode = &cluster.datanodes[0].address;
         let mut writers = Vec::new();
         for (name, mode) in [("/unnamed", CreateMode::Replace), ("/blank", CreateMode::New)] {
             let of = (name, mode);
-            writers.push(SilentWriter::create_as(&cluster, &client, of, BYTES).await);
+            writers.push(SilentWriter::create_as(datanode, &client, of, BYTES).await);
         }
-        let other = SilentWriter::create(&cluster, &client, "/other", BYTES).await;
+        let other = SilentWriter::create(datanode, &client, "/other", BYTES).await;
         other.write(0, &bytes[..5000]).await;
         other.publish(&client, 5000).await;
         let file = tokio::task::block_in_place(|| backup(&cluster));
@@ -533,5 +465,34 @@ fn files_that_were_sealed_after_the_backup_are_whole_when_the_start_is_taken_bac
         }
         let report = client.report().await.expect("the namenode answers");
         assert_eq!(report.bytes, 0, "{report:?}");
+    });
+}
+
+/// Nothing counts for the block in the older catalog, which does not have it.
+#[test]
+fn block_that_an_older_catalog_lacked_is_trimmed_when_the_start_is_taken_back() {
+    let mut cluster = Cluster::start(quiet(1));
+    let all = bytes_of(8, 4 * BYTES);
+    block_on(async {
+        let client = cluster.client().await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        let datanode = &cluster.datanodes[0].address;
+        let writer = SilentWriter::create(datanode, &client, "/file", 1 << 20).await;
+        writer.write(0, &all).await;
+        writer.publish(&client, BYTES).await;
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        // The other block was looked up then, too.
+        until_looked_up(&cluster, &client, "/first").await;
+        cluster.namenode.kill();
+        fs::rename(cluster.path("catalog"), cluster.path("wrong")).expect("renamed");
+        fs::rename(cluster.path("lost"), cluster.path("catalog")).expect("renamed");
+        tokio::task::block_in_place(|| cluster.start_namenode(&[]));
+        let client = cluster.client().await;
+        writer.seal(&client, BYTES).await;
+        assert!(writer.is_held(BYTES).await, "it is trimmed too early");
+        writer.until_trimmed(BYTES).await;
+        let read = client.get(&path("/file")).await.expect("what counts is there");
+        assert!(read == all[..BYTES], "other bytes");
     });
 }

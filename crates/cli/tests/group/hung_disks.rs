@@ -4,17 +4,20 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use sanderling_client::{Client, ClientConfig};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Header, Op, Refusal, Reply, Request};
-use sanderling_transport::Connection;
+use sanderling_transport::{Connection, Credentials, TokenSource};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cluster::namenodes::{Group, assert_there, client, put};
+use crate::cluster::namenodes::{Group, assert_there, client, config, put};
 use crate::cluster::{SOON, block_on, http, path, until};
 use crate::disk::{Disks, Faults};
 use crate::journals::lead;
+use crate::rogue_members::Guarded;
+use crate::secrets::{assert_refused_for_now, lead_in_turn, restart, until_answered};
 
 /// Within this time a member answers what needs no disk, on a busy machine. A read at a leader that
 /// hangs may wait for 2 s of it.
@@ -193,4 +196,38 @@ fn leader_whose_disk_hangs_is_followed_refuses_callers_and_catches_up_when_it_go
         lead(&group, place);
         block_on(async { assert_there(&client(&group.addresses[place]).await, 0..stored).await });
     }
+}
+
+/// Which tokens are revoked is in the log, of which such a member takes nothing.
+#[test]
+fn member_whose_disk_hangs_accepts_no_token_that_may_have_been_revoked() {
+    let mut guarded = Guarded::start(Vec::new());
+    guarded.settled();
+    let Some(disks) = Disks::build(guarded.group.directory.path()) else {
+        return eprintln!("SKIPPED: no C compiler makes the disk that hangs");
+    };
+    // The first one leads then.
+    lead_in_turn(&guarded);
+    let (token, place) = (guarded.token(&["--role", "admin"]), 2);
+    guarded.group.kill(place);
+    let catalog = guarded.group.catalog(place);
+    guarded.group.variables = disks.variables_of(DISK, "FAULTY_DIRECTORY", catalog);
+    restart(&mut guarded, place);
+    guarded.group.variables.clear();
+    guarded.settled();
+    until_answered(&guarded, place, &token, 200);
+    disks.set(DISK, Faults { waits: true, sync_waits: true, ..Faults::default() });
+    let credentials = Credentials { token: Some(TokenSource::Given(token.clone())), tls: None };
+    let (addresses, config) =
+        (guarded.group.addresses[..2].join(","), ClientConfig { credentials, ..config() });
+    // It is to write that.
+    block_on(async {
+        put(&Client::connect(&addresses, config).await.expect("one leads"), 1).await;
+    });
+    until_answered(&guarded, place, &token, 503);
+    assert_refused_for_now(&guarded, place, &token);
+    assert!(is_ok(&page(&guarded.group, place, "/healthz")));
+    disks.set(DISK, Faults::default());
+    until_answered(&guarded, place, &token, 200);
+    assert_none_has_ended(&mut guarded.group);
 }

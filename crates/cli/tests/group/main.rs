@@ -10,6 +10,7 @@ mod lots;
 mod archive;
 mod archive_stores;
 mod backup;
+mod ends;
 mod errors;
 mod faulty_files;
 mod generations;

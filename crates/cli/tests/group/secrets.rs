@@ -31,7 +31,7 @@ const OF_A_MEMBER: [(&str, &str, &str); 4] = [
 ];
 
 /// Lets each member lead, so that each has connections to all others.
-fn lead_in_turn(guarded: &Guarded) {
+pub(crate) fn lead_in_turn(guarded: &Guarded) {
     let address = &guarded.group.addresses[0];
     let leads = |number: u64| {
         let page = guarded.page(0);
@@ -196,7 +196,8 @@ fn answers(guarded: &Guarded, place: usize, token: &Token) -> Vec<String> {
     OF_A_MEMBER.map(answer).into()
 }
 
-fn until_answered(guarded: &Guarded, place: usize, token: &Token, status: u16) {
+/// Waits until a member answers with this status all that it answers by itself.
+pub(crate) fn until_answered(guarded: &Guarded, place: usize, token: &Token, status: u16) {
     let begin = format!("HTTP/1.1 {status} ");
     until(&format!("member {place} answers with {status}"), SOON, || {
         let answers = answers(guarded, place, token);
@@ -205,7 +206,7 @@ fn until_answered(guarded: &Guarded, place: usize, token: &Token, status: u16) {
 }
 
 /// Checks that a member refuses a token for now, over HTTP and in frames of the group.
-fn assert_refused_for_now(guarded: &Guarded, place: usize, token: &Token) {
+pub(crate) fn assert_refused_for_now(guarded: &Guarded, place: usize, token: &Token) {
     for answer in answers(guarded, place, token) {
         let is_refused = answer.starts_with("HTTP/1.1 503 ") && answer.contains("RetryAfter");
         assert!(is_refused, "{answer}");
@@ -222,7 +223,7 @@ fn assert_refused_for_now(guarded: &Guarded, place: usize, token: &Token) {
 }
 
 /// Starts a member that was killed again, on its directory and port.
-fn restart(guarded: &mut Guarded, place: usize) {
+pub(crate) fn restart(guarded: &mut Guarded, place: usize) {
     let flags = ["--secret-file", guarded.secret.as_str()];
     let address = guarded.group.addresses[place].clone();
     let server = guarded.group.spawn(place, &address, None, &flags);

@@ -5,14 +5,17 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::{Guarded, Line, kept, text};
 use crate::cluster::{SOON, block_on, bytes_of, path};
+use crate::memory::Peer;
 use crate::tokens::call;
+use rustix::net::sockopt;
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::message::{
     Attributes, BlockLength, Create, Grant, GrantedBlock, JobHints, RegisterJob,
 };
 use sanderling_protocol::{
-    Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request, StorageClass, Tier, Token,
+    BlockId, Epoch, Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request, StorageClass, Tier,
+    Token,
 };
 
 /// The longest block.
@@ -69,6 +72,25 @@ impl Tenant {
         (header.length, header.checksum) = (bytes.len() as u32, crc32c(bytes));
         header.flags = granted.tier as u16;
         line.call(header, bytes.to_vec()).await.map(drop)
+    }
+
+    /// Returns whether the home of a block has its byte at this offset.
+    async fn has(&self, granted: &GrantedBlock, offset: u64) -> bool {
+        let is_home = |(node, _): &&(u32, Line)| NodeId(*node) == granted.node;
+        let (_, line) = self.nodes.iter().find(is_home).expect("there is one");
+        let mut header = Header::new(Op::Read, 0);
+        (header.block, header.epoch) = (granted.block, granted.epoch);
+        (header.offset, header.length) = (offset, 1);
+        line.call(header, Vec::new()).await.is_ok()
+    }
+
+    /// Waits until the home of a block has given its byte at this offset back.
+    async fn until_given_back(&self, granted: &GrantedBlock, offset: u64) {
+        let limit = Instant::now() + SOON;
+        while self.has(granted, offset).await {
+            assert!(Instant::now() < limit, "it is kept");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Begins a block, as soon as its home has room again.
@@ -299,5 +321,91 @@ fn honest_writer_appends_and_overwrites_while_ends_are_looked_up() {
         assert!(own.get(&file).await.expect("its own") == whole);
         own.put(&file, data.slice(9..), &PutOptions::replacing()).await.expect("replaced");
         assert!(own.get(&file).await.expect("its own") == data[9..]);
+    });
+}
+
+/// Reads of a whole block whose answers are more than the kernel takes for a peer that does not
+/// read.
+const UNREAD: u64 = 12;
+
+/// Sends a datanode reads of a whole block, and reads no answer. Returns once one has begun.
+fn begin_reads(address: &str, token: &Token, granted: &GrantedBlock) -> Peer {
+    let mut reader = Peer::greet_with(address, Some(token.clone()));
+    sockopt::set_socket_recv_buffer_size(&reader.0, 4 << 10).expect("a socket");
+    for number in 1..=UNREAD {
+        let mut header = Header::new(Op::Read, number);
+        (header.block, header.epoch) = (granted.block, granted.epoch);
+        header.length = WHOLE as u32;
+        reader.send(&header.encode());
+    }
+    reader.0.peek(&mut [0]).expect("an answer begins");
+    reader
+}
+
+#[test]
+fn block_is_trimmed_when_its_reader_is_done() {
+    let guarded = Guarded::start(1);
+    let (data, token) = (bytes_of(5, WHOLE), guarded.token(&[]));
+    let address = &guarded.cluster.datanodes[0].address;
+    block_on(async {
+        let operator = operator(&guarded).await;
+        let tenant = Tenant::with(&guarded, &token).await;
+        let read = tenant.create("/read", WHOLE as u64, "dram").await;
+        tenant.begin(&read.blocks[0], &data).await;
+        let mut reader =
+            tokio::task::block_in_place(|| begin_reads(address, &token, &read.blocks[0]));
+        tenant.seal(&read, 1).await;
+        // When this one is trimmed, the other one would be.
+        let short = tenant.create("/short", WHOLE as u64, "dram").await;
+        tenant.begin(&short.blocks[0], &data).await;
+        tenant.seal(&short, 1).await;
+        tenant.until_given_back(&short.blocks[0], 2).await;
+        assert!(tenant.has(&read.blocks[0], 2).await, "it is trimmed under its reader");
+        tokio::task::block_in_place(|| {
+            assert!(reader.body().expect("what it began to read") == data, "other bytes");
+            for _ in 1..UNREAD {
+                // It may be trimmed between two of them.
+                match reader.body() {
+                    Ok(body) => assert!(body == data, "other bytes"),
+                    Err(refusal) => {
+                        let is_trimmed = matches!(refusal, Refusal::OutOfRange { .. });
+                        assert!(is_trimmed, "{refusal}");
+                    }
+                }
+            }
+        });
+        tenant.until_given_back(&read.blocks[0], 2).await;
+        until_used(&operator, None, (2 * UNIT, 0)).await;
+    });
+}
+
+/// Whole blocks that a caller invents: the namenode has granted none of them.
+const INVENTED: u64 = 8;
+
+#[test]
+fn blocks_that_a_session_invents_go_with_the_next_block_report() {
+    let guarded = Guarded::start_with(1, false, &["--report-every", "1s"]);
+    let data = bytes_of(6, WHOLE);
+    block_on(async {
+        let operator = operator(&guarded).await;
+        let tenant = Tenant::with(&guarded, &guarded.token(&[])).await;
+        let kept = tenant.create("/kept", UNIT, "dram").await;
+        tenant.begin(&kept.blocks[0], &data[..UNIT as usize]).await;
+        tenant.seal(&kept, UNIT).await;
+        let node = kept.blocks[0].node;
+        let invented = (0..INVENTED).map(|number| {
+            let (block, epoch, tier) = (BlockId((1 << 40) + number), Epoch(1), Tier::Dram);
+            GrantedBlock { block, epoch, node, tier, bytes_max: 0 }
+        });
+        let invented: Vec<GrantedBlock> = invented.collect();
+        for block in &invented {
+            tenant.write(block, true, 0, &data).await.expect("the datanode has room");
+        }
+        for block in &invented {
+            tenant.until_given_back(block, 0).await;
+        }
+        until_used(&operator, None, (UNIT, 0)).await;
+        let read = operator.get(&path("/kept")).await.expect("it is there");
+        assert!(read == data[..UNIT as usize]);
     });
 }

@@ -9,12 +9,13 @@ use crate::cluster::guarded::Guarded;
 use crate::cluster::{
     Cluster, SOON, Shape, allow_open_files, block_on_within, path, run, sanderling, until,
 };
+use futures_util::future::join_all;
 use rustix::net::sockopt;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
-use sanderling_protocol::message::{Attributes, Hello, Role};
+use sanderling_protocol::message::{Attributes, Hello, Layout, Role};
 use sanderling_protocol::{BlockId, Epoch, Header, Op, Refusal, Tier, Token};
 
 /// Bytes that `--memory-max` gives to the namenode.
@@ -92,14 +93,14 @@ fn namenode_takes_no_more_memory_than_it_may_and_goes_on() {
 }
 
 /// A connection to a server, by hand.
-struct Peer(TcpStream);
+pub(crate) struct Peer(pub(crate) TcpStream);
 
 impl Peer {
     fn greet(address: &str) -> Self {
         Self::greet_with(address, None)
     }
 
-    fn greet_with(address: &str, token: Option<Token>) -> Self {
+    pub(crate) fn greet_with(address: &str, token: Option<Token>) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_read_timeout(Some(SOON)).expect("not zero");
         let mut peer = Self(stream);
@@ -112,18 +113,23 @@ impl Peer {
         peer
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).expect("it is taken");
     }
 
     /// Reads an answer; fails with the reason if it is a refusal.
     fn answer(&mut self) -> Result<(), Refusal> {
+        self.body().map(drop)
+    }
+
+    /// The same; returns its body.
+    pub(crate) fn body(&mut self) -> Result<Vec<u8>, Refusal> {
         let mut head = [0; HEADER_BYTES];
         self.0.read_exact(&mut head).expect("an answer");
         let header = Header::decode(&head).expect("it is ours");
         let mut body = vec![0; header.body_bytes as usize];
         self.0.read_exact(&mut body).expect("all of it");
-        if header.status == 0 { Ok(()) } else { Err(decode_body(&body).expect("a refusal")) }
+        if header.status == 0 { Ok(body) } else { Err(decode_body(&body).expect("a refusal")) }
     }
 
     /// Begins a request as long as may be, and sends all of it but its end.
@@ -332,6 +338,85 @@ fn short_writes_that_wait_for_the_namenode_are_within_the_datanodes_memory() {
     block_on_within(Duration::from_secs(100), async {
         serves(&guarded.client(&options).await).await;
     });
+}
+
+/// Blocks of a tenant, each of more bytes than the catalog keeps itself.
+const OWN: usize = 4_000;
+const OWN_BYTES: usize = 600;
+
+/// Connections of that tenant that read all of these blocks, and ranges of one request.
+const READERS: usize = 600;
+const OWN_RANGES: usize = 200;
+
+/// What more the datanode may take for these readers: 8 MiB for blocks that they remember, and
+/// their buffers. Were each to remember all of them, that would be 70 MB.
+const READERS_BYTES_MAX: u64 = 36 << 20;
+
+/// Stores a tenant's blocks; returns a range of each.
+async fn store_own(client: &Client) -> Vec<RangeRequest> {
+    let names: Vec<_> = (0..OWN).map(|number| path(&format!("/a/{number}"))).collect();
+    let options = PutOptions { parents: true, ..PutOptions::default() };
+    for some in names.chunks(50) {
+        let puts = some.iter().map(|name| client.put(name, vec![7; OWN_BYTES].into(), &options));
+        for put in join_all(puts).await {
+            put.expect("there is room");
+        }
+    }
+    let layouts = client.layout_many(&names).await;
+    let range = |layout: Result<Layout, ClientError>| {
+        let block = layout.expect("it is there").blocks[0];
+        RangeRequest { block: block.block, epoch: block.epoch, offset: 0, length: 1 }
+    };
+    layouts.into_iter().map(range).collect()
+}
+
+#[test]
+fn blocks_that_connections_remember_are_within_the_datanodes_memory() {
+    allow_open_files(4 * (READERS as u64 + 400));
+    let bound = DATANODE_MEMORY_MAX.to_string().leak();
+    let guarded = Guarded::start_with(1, false, &["--memory-max", bound]);
+    let server = &guarded.cluster.datanodes[0];
+    until("the memory tier is taken", SOON, || server.log().contains("memory taken").then_some(()));
+    let token = guarded.token(&["--subtree", "/a", "--rights", "read,write"]);
+    let ranges = block_on_within(Duration::from_secs(200), async {
+        store_own(&guarded.cluster.client_of(guarded.config(&token)).await).await
+    });
+    let requests: Vec<Vec<u8>> = ranges.chunks(OWN_RANGES).map(read_of).collect();
+    let (address, pid) = (&server.address, server.pid());
+    let greet = |_| Peer::greet_with(address, Some(token.clone()));
+    let mut all: Vec<_> = (0..READERS).map(greet).collect();
+    // Each has its buffers then.
+    for peer in &mut all {
+        peer.send(&requests[0]);
+        peer.answer().expect("its own block");
+    }
+    let before = most_resident_bytes(pid);
+    for request in &requests {
+        // As many at once as the namenode is to look up.
+        for some in all.chunks_mut(16) {
+            some.iter_mut().for_each(|peer| peer.send(request));
+            for peer in some {
+                peer.answer().expect("its own block, remembered or not");
+            }
+        }
+    }
+    let most = most_resident_bytes(pid);
+    let more = most.saturating_sub(before);
+    assert!(more < READERS_BYTES_MAX, "{more} bytes for what {READERS} connections remember");
+    assert!(most < DATANODE_MEMORY_MAX, "{most} bytes for {READERS} connections");
+    block_on_within(Duration::from_secs(100), async {
+        serves(&guarded.client(&["--subject", "other"]).await).await;
+    });
+    drop(all);
+}
+
+/// A read of several ranges.
+fn read_of(ranges: &[RangeRequest]) -> Vec<u8> {
+    let mut body = Vec::new();
+    ranges.iter().for_each(|range| range.encode(&mut body));
+    let mut header = Header::new(Op::ReadMany, 3);
+    header.body_bytes = body.len() as u32;
+    [&header.encode()[..], &body].concat()
 }
 
 /// Returns how many connections of a server have bytes that it has not read (`proc_net_tcp`).

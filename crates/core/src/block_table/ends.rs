@@ -11,9 +11,10 @@
 
 use std::ops::Bound;
 
-use sanderling_protocol::BlockId;
+use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
 use sanderling_protocol::message::BlockCount;
 use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{BlockId, Tier};
 
 use super::unended::LookUpTimes;
 use super::{BlockEntry, BlockStage, BlockTable};
@@ -55,6 +56,21 @@ impl<B: Clone> BlockTable<B> {
         self.unended.grown.clear();
     }
 
+    /// Notes that the namenode did not return what counts for these blocks. Those that have ended
+    /// must be seen anew for as long as before: another namenode may return the same end.
+    pub fn forget_seen_ends(&mut self, blocks: &[HeldBlock]) {
+        for held in blocks {
+            self.unended.surplus.remove(&held.block);
+        }
+    }
+
+    /// Notes that the node has registered: blocks that the namenode did not count here are looked
+    /// up again. Its log may be another one: an operator has taken a start on an older directory
+    /// back.
+    pub fn look_up_set_aside(&mut self) {
+        self.unended.take_back();
+    }
+
     fn listed_unended(&self, block: BlockId) -> Option<HeldBlock> {
         let held = self.blocks.get(&block)?;
         let is_listed = held.stage != BlockStage::Sealed && held.damage.is_none();
@@ -63,8 +79,9 @@ impl<B: Clone> BlockTable<B> {
 
     /// Takes what the namenode counts for a listed block. A block that has ended takes no more
     /// writes, and neither does one that holds more than its writer was granted. Returns the length
-    /// to which the block is to be trimmed, by [`Self::trim`]; `None` if it holds no more, or has
-    /// ended only lately: the next look-up shows whether it stays so.
+    /// to which the block is to be trimmed, by [`Self::trim`]; `None` if it holds no more, if what
+    /// it holds more takes no room on the disk, or if it has ended only lately: the next look-up
+    /// shows whether it stays so.
     pub fn counted(
         &mut self,
         listed: &HeldBlock,
@@ -79,7 +96,7 @@ impl<B: Clone> BlockTable<B> {
         let (length, is_ended) = match count {
             // The namenode has it dropped, or the next block report does.
             BlockCount::Foreign | BlockCount::Elsewhere => {
-                self.unended.forget(block);
+                self.unended.set_aside(block);
                 return None;
             }
             BlockCount::Open { bytes_max, .. } => {
@@ -100,7 +117,17 @@ impl<B: Clone> BlockTable<B> {
         }
         let is_final = !is_ended || self.unended.is_confirmed(block, length, look_up);
         // Neither a grant nor a block that has ended is empty: such a block is removed.
-        (is_final && length > 0).then_some(length)
+        if !is_final || length == 0 {
+            return None;
+        }
+        // To trim a file is to write it anew, and nothing less would be in use then.
+        if held.tier == Tier::Disk && units(held.length) == units(length) {
+            if is_ended {
+                self.unended.forget(block);
+            }
+            return None;
+        }
+        Some(length)
     }
 
     /// Gives back what a fenced block holds beyond `length` bytes. `shrink` does it, and returns
@@ -127,10 +154,15 @@ impl<B: Clone> BlockTable<B> {
     }
 }
 
+/// Returns how many units of its tier a block of this length takes.
+const fn units(length: u32) -> u32 {
+    length.div_ceil(ALLOCATION_UNIT_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::order::Damage;
-    use sanderling_protocol::{Epoch, Instant, Millis, Refusal, Tier};
+    use sanderling_protocol::{Epoch, Instant, Millis, Refusal};
 
     use super::super::{StoreRequest, WriteAdmission, WriteRequest};
     use super::*;
@@ -221,6 +253,62 @@ mod tests {
         let slow = LookUpTimes { answered: at(19).answered, ..at(11) };
         assert_eq!(table.counted(&held, ended(2), slow), None);
         assert_eq!(table.counted(&held, ended(2), at(12)), Some(2));
+    }
+
+    /// The namenode may be another one when it answers again.
+    #[test]
+    fn end_counts_from_anew_after_a_look_up_that_failed() {
+        let mut table = Table::default();
+        write(&mut table, 7, 0, b"abcdef").unwrap();
+        let (held, ended) = (listed(&mut table), BlockCount::Ended { length: 2 });
+        assert_eq!(table.counted(&held, ended, at(1)), None);
+        table.forget_seen_ends(&[HeldBlock { block: BlockId(8), ..held }]);
+        assert_eq!(table.counted(&held, ended, at(4)), Some(2), "another block's failed");
+        table.forget_seen_ends(&[held]);
+        assert_eq!(table.counted(&held, ended, at(9)), None);
+        assert_eq!(table.counted(&held, ended, at(12)), Some(2));
+    }
+
+    #[test]
+    fn file_is_not_written_anew_for_less_than_a_unit() {
+        const UNIT: u32 = ALLOCATION_UNIT_BYTES;
+        let mut table = Table::default();
+        let (epoch, tier, bytes) = (Epoch(1), Tier::Disk, 2 * UNIT);
+        let first = WriteRequest { block: BLOCK, epoch, tier, offset: 0, bytes };
+        let Ok(WriteAdmission::Append { ticket, .. }) = table.admit_write(&first) else { panic!() };
+        table.wrote(ticket, Vec::new()).unwrap();
+        let held = listed(&mut table);
+        assert_eq!(table.counted(&held, open(2 * UNIT - 1), at(1)), None);
+        let late = write(&mut table, 7, u64::from(2 * UNIT), b"g");
+        assert!(late.is_err(), "it holds more than was granted");
+        assert_eq!(table.counted(&held, open(UNIT), at(1)), Some(UNIT));
+        let ended = |length| BlockCount::Ended { length };
+        assert_eq!(table.counted(&held, ended(UNIT), at(1)), None);
+        assert_eq!(table.counted(&held, ended(UNIT), at(4)), Some(UNIT));
+        assert_eq!(table.counted(&held, ended(UNIT + 1), at(5)), None);
+        assert_eq!(listed(&mut table), held, "its end may be taken back");
+        assert_eq!(table.counted(&held, ended(UNIT + 1), at(8)), None);
+        assert_eq!(table.unended(BlockId(0), 9), [], "its end is final");
+        assert_eq!(table.length(BLOCK), 2 * UNIT);
+    }
+
+    /// An operator starts on an older directory, and takes the start back.
+    #[test]
+    fn block_that_was_not_counted_here_is_looked_up_again_after_a_registration() {
+        let mut table = Table::default();
+        write(&mut table, 7, 0, b"abcdef").unwrap();
+        write(&mut table, 8, 0, b"abc").unwrap();
+        for held in table.unended(BlockId(0), 9) {
+            assert_eq!(table.counted(&held, BlockCount::Foreign, at(1)), None);
+        }
+        assert_eq!(table.unended(BlockId(0), 9), []);
+        table.drop_block(BlockId(8), Epoch(1));
+        table.look_up_set_aside();
+        let held = listed(&mut table);
+        assert_eq!(table.unended(BlockId(0), 9), [held], "the other one is gone");
+        assert_eq!(table.counted(&held, open(4), at(2)), Some(4));
+        table.look_up_set_aside();
+        assert_eq!(table.unended(BlockId(0), 9), [held]);
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub(super) struct UnendedBlocks {
     pub(super) grown: BTreeSet<BlockId>,
     /// Those that have ended with fewer bytes than they have here.
     pub(super) surplus: BTreeMap<BlockId, SeenEnd>,
+    /// Those that began here and are in none of the above, because the namenode did not count them
+    /// here. After its next start it may.
+    set_aside: BTreeSet<BlockId>,
 }
 
 /// The length with which a block has ended.
@@ -53,6 +56,18 @@ impl UnendedBlocks {
         self.all.remove(&block);
         self.grown.remove(&block);
         self.surplus.remove(&block);
+        self.set_aside.remove(&block);
+    }
+
+    /// Sets a block aside that the namenode does not count here.
+    pub(super) fn set_aside(&mut self, block: BlockId) {
+        self.forget(block);
+        self.set_aside.insert(block);
+    }
+
+    /// Takes back what was set aside.
+    pub(super) fn take_back(&mut self) {
+        self.all.append(&mut self.set_aside);
     }
 
     /// Takes the length with which a block has ended. Returns whether the namenode returned the

@@ -16,6 +16,15 @@ use sanderling_protocol::{BlockId, Refusal, Tier};
 /// full blocks. Beyond it they are looked up at the namenode again.
 const REMEMBERED_MAX: usize = 16_384;
 
+/// The same of all connections to a datanode together, beyond a few of each: 8 MiB of memory at 30
+/// bytes for a block, computed from the nodes of a tree that are half full. Chosen so that the
+/// datanode's own 48 MiB have it, not measured.
+pub const REMEMBERED_BY_ALL_MAX: usize = 262_144;
+
+/// What each connection is remembered to be allowed, whatever the others take: the blocks that a
+/// writer has open. They fit into one node of a tree, 152 bytes.
+const ALWAYS_REMEMBERED: usize = 8;
+
 /// What a caller does with its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockAccess {
@@ -100,13 +109,25 @@ impl OwnBlocks {
         }
     }
 
-    /// Remembers the blocks that were found to be the caller's.
-    pub fn found(&mut self, counts: impl ExactSizeIterator<Item = (BlockId, BlockCount)>) {
-        if self.granted.len() + counts.len() > REMEMBERED_MAX {
+    /// Remembers the blocks that were found to be the caller's, as far as there is room. `room`:
+    /// how many of this caller's may be counted, of all that [`REMEMBERED_BY_ALL_MAX`] allows.
+    pub fn found(
+        &mut self,
+        counts: impl ExactSizeIterator<Item = (BlockId, BlockCount)>,
+        room: usize,
+    ) {
+        let most = REMEMBERED_MAX.min(ALWAYS_REMEMBERED.saturating_add(room));
+        if self.granted.len() + counts.len() > most {
             self.granted.clear();
         }
-        let own = counts.filter(|(_, count)| count.is_own());
+        let own = counts.filter(|(_, count)| count.is_own()).take(most);
         self.granted.extend(own.map(|(block, count)| (block, granted(count))));
+    }
+
+    /// Returns how many remembered blocks count among those of all callers.
+    #[must_use]
+    pub fn counted(&self) -> usize {
+        self.granted.len().saturating_sub(ALWAYS_REMEMBERED)
     }
 }
 
@@ -141,7 +162,7 @@ mod tests {
     }
 
     fn found(own: &mut OwnBlocks, count: BlockCount) {
-        own.found([(BLOCK, count)].into_iter());
+        own.found([(BLOCK, count)].into_iter(), REMEMBERED_BY_ALL_MAX);
     }
 
     #[test]
@@ -178,12 +199,23 @@ mod tests {
     #[test]
     fn no_more_blocks_are_remembered_than_there_is_memory_for() {
         let mut own = OwnBlocks::default();
-        let counts = (0..REMEMBERED_MAX as u64).map(|id| (BlockId(id), BlockCount::Elsewhere));
-        own.found(counts.collect::<Vec<_>>().into_iter());
+        let some = |count: usize| {
+            let counts = (0..count as u64).map(|id| (BlockId(id), BlockCount::Elsewhere));
+            counts.collect::<Vec<_>>().into_iter()
+        };
+        own.found(some(REMEMBERED_MAX), REMEMBERED_BY_ALL_MAX);
         assert!(!looked_up(&own, BlockAccess::Read));
-        own.found([(BlockId(1 << 40), BlockCount::Elsewhere)].into_iter());
+        own.found([(BlockId(1 << 40), BlockCount::Elsewhere)].into_iter(), REMEMBERED_BY_ALL_MAX);
         assert!(looked_up(&own, BlockAccess::Read));
-        assert_eq!(own.granted.len(), 1);
+        assert_eq!((own.granted.len(), own.counted()), (1, 0));
+        // Other callers take all but a hundred, and then all.
+        own.found(some(1000), 100);
+        assert_eq!((own.granted.len(), own.counted()), (100 + ALWAYS_REMEMBERED, 100));
+        own.found(some(ALWAYS_REMEMBERED), 0);
+        assert_eq!((own.granted.len(), own.counted()), (ALWAYS_REMEMBERED, 0));
+        assert!(!looked_up(&own, BlockAccess::Read), "a writer's few blocks are remembered");
+        own.found(some(2 * REMEMBERED_MAX), REMEMBERED_BY_ALL_MAX);
+        assert_eq!(own.granted.len(), REMEMBERED_MAX);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A bucket charges for requests, so fewer and longer parts cost less. A part is in memory until it
 //! is sent, and one that takes longer than an operation may (`STORE_OPERATION_MAX`) was sent in
 //! vain. So parts are joined only as far as the store has shown that it takes them in time. A store
-//! may also take no body above some length, as one behind a proxy with such a limit. So after a
-//! part that failed, the next ones are shorter, until many were taken.
+//! may also take no body above some length, as one behind a proxy with such a limit. So parts that
+//! failed as one are sent again one by one, and the next ones are shorter, until many were taken.
 
 use sanderling_protocol::Millis;
 
@@ -22,12 +22,12 @@ const MEASURED_BYTES_MIN: u64 = PART_BYTES_MIN / 8;
 const TIME_PART: u64 = 2;
 
 /// So many of the longest parts that are allowed are taken before longer ones are tried. Twice as
-/// many as an order has (`PARTS_PER_ORDER_MAX`), so one that failed is sent whole before the next
-/// try. A try fails an order, so each one waits for twice as many parts as the one before: no order
-/// fails for long, also if several share the store.
+/// many as an order has (`PARTS_PER_ORDER_MAX`), so one whose parts failed as one is sent whole
+/// before the next try. A try that fails sends its bytes once more, so each one waits for twice as
+/// many parts as the one before.
 const RAISED_AFTER_MIN: u32 = 16;
 
-/// Most of them: a store that never takes longer ones fails one part in a thousand. Chosen, not
+/// Most of them: a store that never takes longer ones refuses one part in a thousand. Chosen, not
 /// measured.
 const RAISED_AFTER_MAX: u32 = 1024;
 
@@ -167,23 +167,22 @@ mod tests {
     }
 
     /// Sends packs to a store that takes no part above so many bytes; returns how many parts were
-    /// refused of the first 4,000. A pack is sent again from its first part on.
+    /// refused of the first 4,000. Those that were refused as one are sent again one by one.
     fn refused_of_4000(limit: u64) -> u32 {
-        let (mut joins, mut at, mut refused, mut in_a_row) = (PartJoins::default(), 0, 0, 0);
+        let (mut joins, mut at, mut refused) = (PartJoins::default(), 0, 0);
         for _ in 0..4000 {
             let count = joins.joined(&PACK[at..]);
-            let bytes: u64 = PACK[at..][..count].iter().sum();
+            let parts = &PACK[at..][..count];
+            let bytes: u64 = parts.iter().sum();
             if bytes > limit {
+                assert!(count > 1, "a part alone is refused");
                 joins.failed(bytes);
-                (at, refused, in_a_row) = (0, refused + 1, in_a_row + 1);
-                assert!(in_a_row <= 2, "a pack does not get to the store");
+                refused += 1;
+                parts.iter().for_each(|part| joins.sent(*part, Millis(0)));
             } else {
                 joins.sent(bytes, Millis(0));
-                at += count;
             }
-            if at == PACK.len() {
-                (at, in_a_row) = (0, 0);
-            }
+            at = (at + count) % PACK.len();
         }
         refused
     }

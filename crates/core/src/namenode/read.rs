@@ -2,7 +2,7 @@
 
 use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::{DurableRequest, Repetition};
-use sanderling_protocol::{Instant, NodeId, Refusal, Reply, Request};
+use sanderling_protocol::{Instant, Millis, NodeId, Refusal, Reply, Request};
 
 use super::Namenode;
 use crate::catalog::CountedAt;
@@ -10,6 +10,11 @@ use crate::catalog::CountedAt;
 /// Most entries that a request visits which is answered among changes, under the writer's lock: 64
 /// take some ten microseconds, as much as two creates.
 const SHORT_ENTRIES_MAX: usize = 64;
+
+/// After this time without a turn of the writer, its journal may hang. Ten times as long as the
+/// writer sleeps at most (`GroupCommit::SLEEP_MAX`). With the 100 ms of that it leaves two seconds
+/// of the 3 s for which a datanode must be shown an end (`TRIM_AFTER`). Chosen, not measured.
+const MAY_HANG_AFTER: Millis = Millis(1000);
 
 impl Namenode {
     /// Returns whether a request changes nothing, so that [`Namenode::read`] answers it.
@@ -125,10 +130,11 @@ impl Namenode {
     }
 
     /// Returns as what blocks are counted for a node. Their ends may be taken back soon after a
-    /// start, and while the journal takes no changes: a crash of the machine may lose the last
-    /// ones that it took.
+    /// start, and while the journal takes no changes or hangs: a crash of the machine may lose the
+    /// last ones that it took.
     pub(super) fn counted_at(&self, now: Instant, node: NodeId) -> CountedAt {
-        let may_take_ends_back = self.is_refusing || self.catalog.keeps_unknown(now);
+        let may_hang = self.members_at.is_some_and(|at| now.since(at) > MAY_HANG_AFTER);
+        let may_take_ends_back = self.is_refusing || may_hang || self.catalog.keeps_unknown(now);
         CountedAt { node, may_take_ends_back }
     }
 

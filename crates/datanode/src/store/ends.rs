@@ -39,6 +39,16 @@ impl BlockStore {
         blocks.into_iter().zip(counts).filter_map(counted).collect()
     }
 
+    /// Notes that the namenode did not return what counts for blocks.
+    pub(crate) fn uncounted(&self, blocks: &[HeldBlock]) {
+        self.table.write().forget_seen_ends(blocks);
+    }
+
+    /// Has blocks looked up again that the namenode did not count here: the node has registered.
+    pub(crate) fn look_up_set_aside(&self) {
+        self.table.write().look_up_set_aside();
+    }
+
     /// Gives back what a block holds beyond `length` bytes. If that cannot be done now, as while a
     /// reader has the bytes, the block is looked up again. Blocks the thread when the block is on
     /// disk.

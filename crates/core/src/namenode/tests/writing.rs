@@ -1,12 +1,23 @@
 //! Writing: leases, lengths, and writers that vanish.
 
-use sanderling_protocol::message::{Affinity, BlockCount, Create, CreateMode};
+use sanderling_protocol::message::{Affinity, BlockCount, Create, CreateMode, GrantedBlock};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{
     BlockId, Epoch, Millis, NodeId, ObjectId, Order, Policy, Refusal, Reply, Request, Tier,
 };
 
 use super::{MIB, Prepared, Rig, length, path};
+
+impl Rig {
+    /// Returns what the namenode counts for a block at a node.
+    fn count(&self, node: NodeId, block: BlockId) -> BlockCount {
+        let request = Request::CountedBlocks { node, subtree: path("/"), blocks: vec![block] };
+        match self.namenode.read(self.now, &request) {
+            Some(Ok(Reply::CountedBlocks(counts))) => counts[0],
+            other => panic!("{other:?}"),
+        }
+    }
+}
 
 #[test]
 fn published_bytes_are_readable_before_the_seal() {
@@ -85,26 +96,40 @@ fn end_of_a_block_does_not_count_at_first_after_a_start() {
     rig.start_again(Millis(10), 2);
     let (node, bytes_max, tier) = (written.node, written.bytes_max, written.tier);
     let (open, ended) = (BlockCount::Open { bytes_max, tier }, BlockCount::Ended { length: 700 });
-    let count = |rig: &Rig| {
-        let (subtree, blocks) = (path("/"), vec![written.block]);
-        let request = Request::CountedBlocks { node, subtree, blocks };
-        match rig.namenode.read(rig.now, &request) {
-            Some(Ok(Reply::CountedBlocks(counts))) => counts[0],
-            other => panic!("{other:?}"),
-        }
+    let count = |rig: &mut Rig| {
+        // Its journal takes changes.
+        rig.namenode.committed(rig.now, rig.now);
+        rig.count(node, written.block)
     };
     // Another log may have more: its writer went on there, and renews nothing here.
     rig.pass(Millis(10_001));
     rig.answer_orders(900);
     assert!(rig.stat("/file").unwrap().is_sealed);
     rig.pass(Millis(19_990));
-    assert_eq!(count(&rig), open);
+    assert_eq!(count(&mut rig), open);
     rig.pass(Millis(10));
-    assert_eq!(count(&rig), ended);
+    assert_eq!(count(&mut rig), ended);
     rig.take_over(3);
-    assert_eq!(count(&rig), open);
+    assert_eq!(count(&mut rig), open);
     rig.pass(Millis(30_000));
-    assert_eq!(count(&rig), ended);
+    assert_eq!(count(&mut rig), ended);
+}
+
+#[test]
+fn end_of_a_block_does_not_count_while_the_journal_hangs() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    rig.seal(&grant, &[700]).unwrap();
+    let GrantedBlock { block, node, bytes_max, tier, .. } = grant.blocks[0];
+    let (open, ended) = (BlockCount::Open { bytes_max, tier }, BlockCount::Ended { length: 700 });
+    assert!(rig.namenode.listened(rig.now).is_none());
+    assert_eq!(rig.count(node, block), ended);
+    rig.now = rig.now + Millis(1000);
+    assert_eq!(rig.count(node, block), ended, "the writer may only be slow");
+    rig.now = rig.now + Millis(1);
+    assert_eq!(rig.count(node, block), open);
+    assert!(rig.namenode.listened(rig.now).is_none());
+    assert_eq!(rig.count(node, block), ended);
 }
 
 #[test]
