@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import pytest
 from cluster_fixtures import until
@@ -174,6 +176,44 @@ def test_command_line_runs_from_the_package(cluster):
     arguments = ["--namenode", cluster.address, "node", "ls", "--json"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def leases(store: sanderling.Store) -> int:
+    """Returns the number of ranges of the datanodes' memory that clients look at."""
+    count = 0
+    for node in store.nodes():
+        with urllib.request.urlopen(f"http://{node.http_address}/metrics", timeout=30) as page:
+            lines = page.read().decode().splitlines()
+        (line,) = [it for it in lines if it.startswith("sanderling_datanode_leases ")]
+        count += int(float(line.split(" ")[1]))
+    return count
+
+
+def test_child_that_ends_returns_no_lease_of_its_parent(own_cluster):
+    store, data = own_cluster.store(), DATA[: 1 << 20]
+    store.put("/o", data)
+
+    def mapped() -> sanderling.Buffer | None:
+        before = store.metrics()["same_host_read_bytes"]
+        read = store.get("/o")
+        return read if store.metrics()["same_host_read_bytes"] > before else None
+
+    buffer = until("the object is read on the same host", mapped)
+    until("its lease alone is held", lambda: leases(store) == 1)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            del buffer
+            gc.collect()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    # What the child had returned would be taken back before this request.
+    assert store.get("/o") == data
+    until("the lease of the view is held", lambda: leases(store) == 1)
+    assert buffer == data
 
 
 def on_disk(directory):

@@ -35,6 +35,10 @@ pub enum LogSource {
 /// hundred; a request that is refused may name a path of 32 KiB.
 const LINE_BYTES_MAX: usize = 2048;
 
+/// What is kept of it for the end of a line that was cut: its words, a number, the escape that ends
+/// a colour, and the end of the line.
+const CUT_BYTES_MAX: usize = 48;
+
 /// How long a server that ends waits for the lines of its log that have not left.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
@@ -102,8 +106,9 @@ impl<W: Write> Write for LineWriter<W> {
             false => printable(event).into_owned(),
         };
         if line.len() > LINE_BYTES_MAX {
-            let left = line.len() - LINE_BYTES_MAX;
-            line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
+            let kept = line.floor_char_boundary(LINE_BYTES_MAX - CUT_BYTES_MAX);
+            let left = line.len() - kept;
+            line.truncate(kept);
             let end = if self.is_coloured { "\u{1b}[0m" } else { "" };
             line.push_str(&format!("{end} ... ({left} bytes more)"));
         }
@@ -194,7 +199,8 @@ mod tests {
         let text = String::from_utf8(line.out).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "INFO refused: /a\\nINFO stopped \\u{1b}[2J");
-        assert!(lines[1].ends_with("ä ... (2048 bytes more)"), "{}", lines[1]);
+        assert!(lines[1].ends_with("ä ... (2096 bytes more)"), "{}", lines[1]);
+        assert!(lines[1].len() < LINE_BYTES_MAX, "{} bytes", lines[1].len());
         assert_eq!(lines.len(), 2);
         let mut line = LineWriter { out: Vec::new(), is_text: true, is_coloured: true };
         line.write_all("\u{1b}[2mINFO\u{1b}[0m refused: /a\rINFO\nstopped\n".as_bytes()).unwrap();

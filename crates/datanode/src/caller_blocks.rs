@@ -36,7 +36,8 @@ impl CallerBlocks {
         // Held meanwhile: two connections must not take the same room.
         let mut all = self.all.0.lock();
         let others = all.saturating_sub(own.counted());
-        own.found(counts, REMEMBERED_BY_ALL_MAX.saturating_sub(others));
+        // Half of what is free: however many one caller has, the next one finds room.
+        own.found(counts, REMEMBERED_BY_ALL_MAX.saturating_sub(others) / 2);
         *all = others + own.counted();
         debug_assert!(*all <= REMEMBERED_BY_ALL_MAX, "no more is remembered than there is room");
     }

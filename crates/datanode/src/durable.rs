@@ -269,11 +269,12 @@ impl DurableStores {
         }
     }
 
-    /// Ends what orders have left. Of a store that fails no other one is tried.
+    /// Ends what orders have left. Of a store that fails no other one is tried. What failed goes
+    /// behind the others, so that an upload that always fails holds up none.
     async fn end_left_once(&self) {
-        let mut failed = BTreeSet::new();
+        let (mut failed, mut again) = (BTreeSet::new(), Vec::new());
         for _ in 0..self.left.len() {
-            let Some(left) = self.left.take() else { return };
+            let Some(left) = self.left.take() else { break };
             if failed.contains(&left.store) {
                 self.left.put_back(left);
                 continue;
@@ -286,10 +287,11 @@ impl DurableStores {
                 Err(error) => {
                     tracing::debug!(store, key, %error, "an upload that was left is not ended yet");
                     failed.insert(store.clone());
-                    self.left.put_back(left);
+                    again.push(left);
                 }
             }
         }
+        again.into_iter().for_each(|left| self.left.put_back(left));
     }
 
     /// Returns which of the first of these parts are to be sent as one. A store in a directory has

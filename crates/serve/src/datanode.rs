@@ -459,6 +459,7 @@ fn next(error: &DatanodeStartError) -> &'static str {
             "the same with --dram 256MiB, or sanderling doctor"
         }
         DatanodeStartError::Refused { refusal: Refusal::NameInUse { .. }, .. } => WITH_ANOTHER_NAME,
+        DatanodeStartError::Disk(_) => "the same with --disk-dir DIR",
         DatanodeStartError::Durable(DurableStoreError::Overlap { .. }) => {
             "the same with a place of its own for each --durable"
         }

@@ -161,9 +161,11 @@ impl TaskBackend {
         let name = format!("{directory}/{CHECK}{}", hex(&drawn::<16>()));
         let bytes = vec![7; 1000];
         self.put_absent(&name, bytes.clone()).await?;
-        let read = self.get(&name).await?;
-        let is_replaced = self.put_absent(&name, vec![8; 1000]).await?;
+        let read = self.get(&name).await;
+        let is_replaced = self.put_absent(&name, vec![8; 1000]).await;
+        // Also after an error: agents would name what is left.
         self.remove(&name).await?;
+        let (read, is_replaced) = (read?, is_replaced?);
         if is_replaced {
             let cause = format!(
                 "{self}: an object is replaced there under the condition that it is absent"

@@ -344,8 +344,8 @@ impl Generations {
             }
         }
         let Packed { packing, stream_bytes, driver, cost } = packed?;
-        let (task, lock_number) = (self.task.clone(), lock.number());
-        let head = GenerationHead { task, generation: number, taken_at, driver, lock: lock_number };
+        let (task, rank) = (self.task.clone(), lock.rank());
+        let head = GenerationHead { task, generation: number, taken_at, driver, lock: rank };
         let manifest = packing.finish(head, stream_bytes);
         let bytes = manifest.encode(&self.key.chunk_key());
         if bytes.len() as u64 > MANIFEST_BYTES_MAX {
@@ -402,7 +402,7 @@ impl Generations {
     /// lock, while no dump is under way. It stops when another runner has taken the lock meanwhile.
     ///
     /// A backend may have lost a manifest although it had taken it, so a generation counts only if
-    /// its manifest is listed now.
+    /// its manifest is listed now. Its packs stay: a list may be behind.
     ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.
@@ -414,11 +414,14 @@ impl Generations {
         lock: &TaskLock,
     ) -> Result<RemovalPlan, Failure> {
         let there = Self::numbers(&self.backend).await?;
-        let found: Vec<FoundGeneration> =
-            found.iter().filter(|it| there.contains(&it.number)).cloned().collect();
+        let (found, unseen): (Vec<_>, Vec<_>) =
+            found.iter().cloned().partition(|it| there.contains(&it.number));
         let stored = Self::packs(&self.backend).await?;
         let durable = self.durable(&found).await?;
-        let plan = removal_plan(&found, &stored, keep, durable.as_ref());
+        let mut plan = removal_plan(&found, &stored, keep, durable.as_ref());
+        let named = unseen.iter().flat_map(|it| it.packs.iter().flatten());
+        let named: BTreeSet<PackId> = named.map(|pack| pack.id).collect();
+        plan.packs.retain(|pack| !named.contains(pack));
         self.expect_held(lock).await?;
         self.remove(given_up, lock).await?;
         self.remove(&plan.generations, lock).await?;
@@ -534,6 +537,11 @@ pub(crate) fn other_release(task: &str, generation: u64, why: impl std::fmt::Dis
     );
     let next = "the same with that release or a later one, as on the machine where it was taken";
     TaskFailure::OtherRelease.failure(Exit::Failure, cause).next(next)
+}
+
+/// Returns the highest lock under which generations were written; 0 if they show none.
+pub(crate) fn highest_lock(looked: &[CheckedGeneration]) -> u64 {
+    looked.iter().filter_map(|(_, stored)| Some(stored.as_ref().ok()?.lock)).max().unwrap_or(0)
 }
 
 /// Returns the failure of a generation of another release if no newer one is good: what is older

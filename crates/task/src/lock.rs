@@ -30,6 +30,8 @@ const DIGITS: usize = 10;
 pub(crate) struct TaskLock {
     backend: TaskBackend,
     holder: SharedHolder,
+    /// The number of generations where it is not that of the lock.
+    rank: OnceLock<u64>,
     /// Cancelled when another runner has taken it.
     pub(crate) lost: CancellationToken,
     ended: CancellationToken,
@@ -148,12 +150,27 @@ impl TaskLock {
             ended: ended.clone(),
         };
         let renewals = tokio::spawn(renewer.renew());
-        Self { backend: backend.clone(), holder, lost, ended, renewals }
+        let rank = OnceLock::new();
+        Self { backend: backend.clone(), holder, rank, lost, ended, renewals }
     }
 
     /// Returns its number: the next runner that takes the lock has a higher one.
     pub(crate) fn number(&self) -> u64 {
         self.holder.number()
+    }
+
+    /// Takes note of the highest lock under which generations were written. Locks may have been
+    /// removed, so that their numbers began anew: what is written from now on is newer all the same.
+    pub(crate) fn follow(&self, shown: u64) {
+        if shown >= self.number() {
+            // Once for each lock: before its first generation.
+            let _ = self.rank.set(shown.saturating_add(1));
+        }
+    }
+
+    /// Returns the number under which generations are written.
+    pub(crate) fn rank(&self) -> u64 {
+        self.rank.get().copied().unwrap_or_else(|| self.number())
     }
 
     /// Returns whether no other runner has taken the lock.

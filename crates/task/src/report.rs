@@ -11,8 +11,8 @@ use crate::args::{GcArgs, LsArgs, PlaceArgs};
 use crate::backend::TaskBackend;
 use crate::compaction::CompactedPacks;
 use crate::generations::{
-    Generations, StoredGeneration, distinct_packs, found, is_of_generation, is_of_one,
-    of_other_release,
+    Generations, StoredGeneration, distinct_packs, found, highest_lock, is_of_generation,
+    is_of_one, of_other_release,
 };
 use crate::lock::{LockWatch, TaskLock};
 use crate::runner::{absent, none_good, note_strange, opened, replaced};
@@ -270,6 +270,7 @@ async fn collected(
     lock: &TaskLock,
 ) -> Result<Collected, Failure> {
     let looked = generations.look().await?;
+    lock.follow(highest_lock(&looked));
     if let Some(failure) = of_other_release(&looked) {
         return Err(failure.clone());
     }

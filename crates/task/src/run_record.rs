@@ -12,8 +12,8 @@ use crate::dump_turns::TurnQueue;
 use crate::lock::TaskLock;
 use crate::machine_notices::MachineNotices;
 
-/// How fast this machine and the backend are, once that was measured: `None` if it cannot be.
-pub(crate) type MeasuredRates = Arc<OnceCell<Option<DumpRates>>>;
+/// How fast this machine and the backend are, once that was measured.
+pub(crate) type MeasuredRates = Arc<OnceCell<DumpRates>>;
 
 /// What a caller of a run has to see and to record while no other runner can have the task.
 pub(crate) trait RunRecord: Send + Sync {

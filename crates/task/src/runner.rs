@@ -25,7 +25,7 @@ use crate::criu::{Criu, CriuDriver, machine_view};
 use crate::driver_args::{DriverArg, DriverArgs, NetworkArg};
 use crate::dump_policy::DumpPolicy;
 use crate::encryption::TaskKey;
-use crate::generations::{CheckedGeneration, Generations, is_of_generation};
+use crate::generations::{CheckedGeneration, Generations, highest_lock, is_of_generation};
 use crate::hook::Hook;
 use crate::lock::{self, LockWatch, TaskLock};
 use crate::machine_notices::MachineNotices;
@@ -199,6 +199,7 @@ async fn run_in(
         let generations = Generations { compresses, policy, ..opened };
         let _lock = place.lock()?;
         let looked = generations.look().await?;
+        lock.follow(highest_lock(&looked));
         let (generations, number) = (&generations, record.map(RunRecord::number));
         let start = Start { session, generations, pace, state, criu, command, number };
         start.check_machine(&looked)?;
@@ -362,21 +363,23 @@ impl Start<'_> {
         let mut rates = None;
         if self.pace.notice.on_notice && may_start {
             let shared = record.map_or_else(Arc::default, RunRecord::rates);
-            rates = *shared.get_or_init(|| self.rates()).await;
+            // The next run of this process measures again if this one cannot.
+            rates = shared.get_or_try_init(|| self.rates()).await.ok().copied();
         }
         Ok((rates, self.recorded(looked, must_restore).await?))
     }
 
-    /// Measures how fast this machine and the backend are, for notices; `None` where that cannot be
-    /// measured, as in a backend with less room than the measurement needs.
-    async fn rates(&self) -> Option<DumpRates> {
+    /// Measures how fast this machine and the backend are, for notices.
+    ///
+    /// # Errors
+    /// They cannot be measured, as in a backend with less room than the measurement needs.
+    async fn rates(&self) -> Result<DumpRates, Failure> {
         let measured = measure(&self.generations.backend, !self.pace.no_compression).await;
-        let noted = measured.inspect_err(|failure| {
+        measured.inspect_err(|failure| {
             let cause = &failure.cause;
             let how = "until the first checkpoint the time of one is assumed";
             self.session.output.note(format_args!("the backend is not measured, {how}: {cause}"));
-        });
-        noted.ok()
+        })
     }
 
     /// As [`Start::begin`], and records what a restore took.

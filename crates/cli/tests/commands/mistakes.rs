@@ -231,6 +231,8 @@ const SERVERS: &[Mistake] = &[
      "sanderling namenode --dir n2 --preemption-model bathtub:n1-highcpu-16, or ", Serves),
     ("datanode --disk 1GiB", 2, &["--disk-dir"],
      "sanderling datanode --disk 1GiB --disk-dir disk", Serves),
+    ("datanode --dram 16MiB --disk 1MiB --disk-dir tree", 1,
+     &["\"tree\" holds \"x\"", "no datanode wrote"], "--disk-dir DIR", Serves),
     ("datanode --dram 1", 1, &["has 1 B", "at least 4.00 KiB"],
      "sanderling datanode --dram 1GiB", Serves),
     ("datanode --memory-max 1MiB", 2, &["--memory-max is 1.00 MiB"],
@@ -242,6 +244,12 @@ const SERVERS: &[Mistake] = &[
     ("datanode --dram 16MiB --listen 0.0.0.0:0 --allow-unauthenticated", 1,
      &["stands for every address"], "--allow-unauthenticated --advertise $(uname -n)", Serves),
 ];
+
+/// A mistake at a cluster whose datanode has a disk.
+#[rustfmt::skip]
+const IN_USE: Mistake =
+    ("datanode --dram 16MiB --disk 1MiB --disk-dir $LOCAL/disk/datanode-0", 1,
+     &["disk/datanode-0", "in use by another datanode"], "--disk-dir DIR", Serves);
 
 /// Mistakes whose next commands empty nodes, the store and the cluster, in this order.
 #[rustfmt::skip]
@@ -475,7 +483,7 @@ impl World {
         command
             .replace("--secret-file FILE", "--secret-file secret")
             .replace("--out FILE", &format!("--out {name}"))
-            .replace("--dir DIR", &format!("--dir {name}"))
+            .replace("-dir DIR", &format!("-dir {name}"))
             .replace("--http ADDRESS", "--http $HTTP")
             .replace("--dram 1GiB", "--dram 16MiB")
             .replace("sanderling local start", SMALL)
@@ -560,6 +568,16 @@ fn failed_command_shows_the_cluster_and_the_file_that_were_tried() {
 fn next_commands_that_start_a_server_serve() {
     let world = World::start(&["--datanodes", "1"]);
     world.check(SERVERS);
+    let foreign = std::fs::read(world.files().join("tree/x")).expect("it is left alone");
+    assert!(foreign == bytes_of(1, 9), "a file that no datanode wrote has other bytes");
+}
+
+#[test]
+fn second_datanode_on_a_disk_directory_is_refused_and_the_first_keeps_its_blocks() {
+    let world = World::start(&["--datanodes", "1", "--disk", "16MiB"]);
+    world.prepare(&["sanderling fs put f3 /a --class disk"]);
+    world.check(&[IN_USE]);
+    world.prepare(&["sanderling fs get /a back && cmp f3 back"]);
 }
 
 #[test]

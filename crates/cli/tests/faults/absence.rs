@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::cluster::leased::{ABSENCE, JOB_LEASE, Leased, get, put};
-use crate::cluster::{Cluster, SOON, Server, Shape, block_on, bytes_of, path, sanderling};
+use crate::cluster::{
+    Cluster, SOON, Server, Shape, block_on, bytes_of, path, sanderling, until_drained,
+};
 use crate::disk::{Disks, ENOSPC, Faults};
 use clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::message::{BlockLength, Create, Grant, JobHints, RegisterJob};
-use sanderling_protocol::{EventKind, Millis, Nonce, Refusal, Reply, Request};
+use sanderling_protocol::{EventKind, Millis, NodeSelector, Nonce, Refusal, Reply, Request};
 
 #[test]
 fn namenode_that_is_stopped_costs_nobody_a_lease() {
@@ -123,6 +125,32 @@ fn namenode_that_is_away_costs_nobody_a_lease() {
         tokio::time::sleep(ABSENCE).await;
         cluster.restart_namenode();
         leased.must_be_whole(&client).await;
+    });
+}
+
+#[test]
+fn deadline_that_passes_while_no_namenode_serves_leaves_a_node_time_to_be_emptied() {
+    // Without a manager nothing moves before the fault.
+    let namenode = vec!["--no-manager".to_owned()];
+    let mut cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    block_on(async {
+        let client = cluster.client().await;
+        for seed in 0..4 {
+            put(&client, &format!("/{seed}"), seed).await;
+        }
+        cluster.add("n1", &[]);
+        client.notice(&NodeSelector("n0".to_owned()), 2_000, "test").await.expect("taken");
+        cluster.namenode.kill();
+        // This is the fault: the deadline passes. The node has as long after the start.
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        cluster.start_namenode(&[]);
+        until_drained(&client, "n0").await;
+        cluster.datanodes.remove(0).kill();
+        for seed in 0..4 {
+            get(&client, &format!("/{seed}"), seed).await;
+        }
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
     });
 }
 

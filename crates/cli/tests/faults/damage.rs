@@ -17,6 +17,9 @@ const MIB: usize = 1 << 20;
 /// deadline of a call, 30 s here, which would end it otherwise.
 const QUICKLY: Duration = Duration::from_secs(20);
 
+/// Leased bytes were compared with their checksum at most so long before.
+const COMPARED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Time between two block reports: longer than any test.
 const NEVER: &str = "1h";
 
@@ -325,6 +328,37 @@ fn damaged_memory_is_a_loss_at_once_and_the_rest_is_read() {
         assert!(flip_in_memory(cluster.datanode("n0").pid(), found));
         let losses = lost("/memory/2", &block);
         assert_lost(&client, "/memory/2", 402_160, 50, &losses).await;
+        assert_reported(&cluster, &client, &model, &losses).await;
+    });
+}
+
+#[test]
+fn damaged_memory_is_not_leased_ten_seconds_after_it_was_compared() {
+    let shape = Shape { datanodes: 1, datanode: quiet().to_vec(), ..Shape::default() };
+    let mut cluster = Cluster::start(shape);
+    block_on(async {
+        // Over TCP, so that the bytes are in no memory besides that for blocks.
+        let writer = new_client(&cluster).await;
+        let mut model = Model::default();
+        for at in 0..4 {
+            assert!(model.put(&writer, &format!("/memory/{at}"), 3 * MIB / 2).await);
+        }
+        let client = cluster.client().await;
+        let block = Model::blocks(&client, &path("/memory/2")).await[0];
+        let limit = Instant::now() + SOON;
+        while client.metrics().same_host_read_bytes == 0 {
+            assert!(Instant::now() < limit, "the node is not found on this machine");
+            client.get(&path("/memory/2")).await.expect("read, whichever way");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let found = &bytes_of(2, MIB)[402_150..402_214];
+        assert!(flip_in_memory(cluster.datanode("n0").pid(), found));
+        // So long a lease may show the flipped bit.
+        tokio::time::sleep(COMPARED_WITHIN).await;
+        let before = client.metrics().same_host_read_bytes;
+        let losses = lost("/memory/2", &block);
+        assert_lost(&client, "/memory/2", 400_000, 8192, &losses).await;
+        assert_eq!(client.metrics().same_host_read_bytes, before, "wrong bytes were leased");
         assert_reported(&cluster, &client, &model, &losses).await;
     });
 }

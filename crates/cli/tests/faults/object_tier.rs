@@ -1,6 +1,7 @@
 //! Blocks that outlive their nodes: a fleet with little memory and a directory as object tier.
 
 use std::path::{Path as LocalPath, PathBuf};
+use std::time::Duration;
 
 use crate::cluster::{
     Cluster, SOON, Shape, block_on, bytes_of, path, until, until_drained, until_gone,
@@ -200,6 +201,71 @@ fn deep_check_finds_what_is_gone_from_a_disk_while_the_object_store_is_away() {
         assert_eq!(found.code, 5, "{found}");
         assert_eq!(found.stdout.matches("DAMAGED").count(), 1, "{found}");
         assert!(found.stdout.contains("NOT LOOKED AT: 4 blocks of 2.00 MiB on node"), "{found}");
+    });
+}
+
+/// Reads an object that no datanode finds now; the attempt ends early, and not with a loss.
+async fn assert_unfound(client: &Client, seed: u64) {
+    let hasty = client.with_deadline(Duration::from_secs(1));
+    match hasty.get(&path(&format!("/full/{seed}"))).await {
+        Ok(_) => panic!("/full/{seed} is read from nowhere"),
+        Err(ClientError::DataUnavailable { .. }) => panic!("/full/{seed} is declared lost"),
+        Err(_) => {}
+    }
+}
+
+#[test]
+fn store_that_shows_nothing_is_absent_and_costs_no_object() {
+    let (cluster, directory) = fleet(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let count = fill(&client, 2 * MIB).await;
+        notice(&client, "n0").await;
+        until_drained(&client, "n0").await;
+        // As where the directory is not mounted: it is there, and nothing is in it.
+        let away = directory.with_extension("away");
+        std::fs::rename(&directory, &away).expect("renamed");
+        std::fs::create_dir(&directory).expect("made");
+        for seed in 0..count {
+            assert_unfound(&client, seed).await;
+        }
+        assert_nothing_lost(&client).await;
+        std::fs::rename(&away, &directory).expect("it replaces an empty directory");
+        assert_full(&client, count).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+async fn decommission(client: &Client, name: &str) {
+    let node = NodeSelector(name.to_owned());
+    client.decommission(&node, "a test").await.expect("taken");
+}
+
+#[test]
+fn nodes_that_name_different_stores_lose_nothing_and_one_with_the_right_store_serves() {
+    let mut cluster = Cluster::start(Shape { datanodes: 1, dram: "8MiB", ..Shape::default() });
+    let (right, wrong) = (cluster.path("objects"), cluster.path("others"));
+    add_with_store(&mut cluster, "o0", &right);
+    block_on(async {
+        let client = cluster.client().await;
+        let count = fill(&client, 2 * MIB).await;
+        notice(&client, "n0").await;
+        until_drained(&client, "n0").await;
+        add_with_store(&mut cluster, "w0", &wrong);
+        decommission(&client, "o0").await;
+        until_drained(&client, "o0").await;
+        assert_unfound(&client, 0).await;
+        assert_nothing_lost(&client).await;
+        let reader = client.clone();
+        let waiting = tokio::spawn(async move { reader.get(&path("/full/1")).await });
+        add_with_store(&mut cluster, "o1", &right);
+        decommission(&client, "w0").await;
+        let read = waiting.await.expect("no panic").expect("it waits for the right store");
+        assert!(read == bytes_of(1, 512 << 10), "/full/1 has other bytes");
+        assert_full(&client, count).await;
+        assert_nothing_lost(&client).await;
+        assert_eq!(objects(&right).len() as u64, count);
+        assert!(objects(&wrong).is_empty());
     });
 }
 

@@ -10,6 +10,8 @@ use crate::cluster::{
     Cluster, SOON, Shape, block_on, bytes_of, http, path, run, sanderling, until_drained,
     until_gone, until_node,
 };
+use crate::same_host::add_with_clock;
+use crate::same_host::clock::Clock;
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::node::NodeInfo;
@@ -456,6 +458,39 @@ fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
         cluster.datanode("n0").resume();
         assert_eq!(Losses::reported(&client).await, held, "what is lost stays lost");
         model.check(&client, &held).await;
+    });
+}
+
+/// The minute passes by the datanode's clock.
+#[test]
+fn node_that_runs_on_after_its_deadline_is_another_one_a_minute_later() {
+    let Some(clock) = Clock::ahead_by_hours(0) else { return eprintln!("SKIPPED: no C compiler") };
+    let mut cluster = Cluster::of(0);
+    add_with_clock(&mut cluster, &clock);
+    let address = cluster.datanodes[0].http_address.clone();
+    block_on(async {
+        let client = cluster.client().await;
+        let mut model = Model::default();
+        assert!(model.put(&client, "/old", PIECE_BYTES).await);
+        notice(&client, "n0", Duration::from_secs(4)).await;
+        let gone = until_gone(&client, "n0").await;
+        // Much longer than a node that has no notice needs to join again.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(info(&client, "n0").await.id, gone.id, "it did not wait");
+        clock.set_seconds(61);
+        let limit = Instant::now() + SOON;
+        let again = loop {
+            // A request wakes it, so that it looks at its clock.
+            http::page(&address, "/healthz").await;
+            let node = info(&client, "n0").await;
+            if node.id != gone.id {
+                break node;
+            }
+            assert!(Instant::now() < limit, "it does not join again: {node:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        assert_eq!((again.policy, again.blocks), (Policy::Active, 0), "{again:?}");
+        assert!(model.put(&client, "/new", PIECE_BYTES).await, "it has no room");
     });
 }
 

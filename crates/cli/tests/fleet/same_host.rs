@@ -1,14 +1,21 @@
 //! Clients on the datanodes' machine, as real processes: what they look at never changes, whatever
 //! becomes of the blocks, the nodes and the other clients meanwhile.
 
+#[path = "../clock/mod.rs"]
+pub(crate) mod clock;
+
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, SOON, Shape, block_on, block_on_within, path, until, until_gone};
+use crate::cluster::{
+    Cluster, SOON, Shape, block_on, block_on_within, path, spawn_with, until, until_gone,
+};
 use bytes::Bytes;
+use clock::Clock;
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::{NodeSelector, Path};
@@ -21,6 +28,18 @@ const VIEWS_MAX: usize = 8;
 
 /// Longest object: one block, so that what is read is a view.
 const BYTES_MAX: u64 = 1 << 20;
+
+/// Length of the objects of which a client keeps many views.
+const SMALL_BYTES: u64 = 128 << 10;
+
+/// Longer than a connection may hold a lease and get more than a sixteenth of the memory.
+const LONG_HELD_SECONDS: i64 = 301;
+
+/// A user that is not the servers'.
+const OTHER_USER: u32 = 65_534;
+
+/// Longer than the memory of a node that is gone stays mapped without a view of it.
+const UNMAPPED_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long everything goes wrong at once.
 const STORM: Duration = Duration::from_secs(12);
@@ -328,6 +347,128 @@ fn node_that_hangs_holds_a_read_up_no_longer_than_over_tcp() {
         cluster.datanode("n0").resume();
         assert_eq!(client.get(&name(1)).await.expect("read again"), bytes);
     });
+}
+
+/// Starts a datanode for which time passes with a clock.
+pub(crate) fn add_with_clock(cluster: &mut Cluster, clock: &Clock) {
+    let mut variables = clock.variables();
+    variables.push(("WRONG_UPTIME", PathBuf::from("1")));
+    let variables: Vec<(&str, &LocalPath)> =
+        variables.iter().map(|(name, value)| (*name, value.as_path())).collect();
+    let words = ["datanode", "--namenode", &cluster.namenode.address, "--name", "n0"];
+    let words = [&words[..], &["--dram", "16MiB"]].concat();
+    let node = spawn_with(&cluster.path(""), "n0", &words, &variables).serves();
+    cluster.datanodes.push(node);
+}
+
+/// The minutes pass by the datanode's clock.
+#[test]
+fn connection_that_holds_a_lease_for_minutes_keeps_a_sixteenth_and_reads_the_rest_over_tcp() {
+    let Some(clock) = Clock::ahead_by_hours(0) else { return eprintln!("SKIPPED: no C compiler") };
+    let mut cluster = Cluster::of(0);
+    add_with_clock(&mut cluster, &clock);
+    let http = cluster.datanodes[0].http_address.clone();
+    block_on(async {
+        let client = cluster.client().await;
+        for object in 1..=40 {
+            let bytes = content(object, 1, SMALL_BYTES / 8);
+            client.put(&name(object), bytes, &PutOptions::default()).await.expect("put");
+        }
+        assert!(reads_same_host(&client, &name(1), 4000).await, "it reads over TCP only");
+        let mut views = vec![client.get(&name(1)).await.expect("read")];
+        assert!(leased_bytes(&http).expect("a figure") >= SMALL_BYTES, "it is no view");
+        clock.set_seconds(LONG_HELD_SECONDS);
+        for object in 2..=40 {
+            views.push(client.get(&name(object)).await.expect("read, whichever way"));
+        }
+        // All of them together are more than a quarter of the memory.
+        let leased = leased_bytes(&http).expect("a figure");
+        assert!((2 * SMALL_BYTES..=1 << 20).contains(&leased), "{leased} bytes are kept");
+        for (object, view) in (1..).zip(&views) {
+            assert_eq!(wrong(object, view), None, "while held");
+        }
+    });
+}
+
+/// Reads as another user until that was possible without TCP, or `reads` times. On a thread of its
+/// own: to the kernel each thread has a user.
+fn other_user_reads_same_host(namenode: String, reads: usize) -> bool {
+    let reading = std::thread::spawn(move || {
+        let user = rustix::thread::Uid::from_raw(OTHER_USER);
+        rustix::thread::set_thread_uid(user).expect("root may be any user");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let config = ClientConfig::default();
+            let client = Client::connect(&namenode, config).await.expect("connected");
+            let bytes = content(1, 1, BYTES_MAX / 8);
+            client.put(&name(1), bytes, &PutOptions::default()).await.expect("put");
+            reads_same_host(&client, &name(1), reads).await
+        })
+    });
+    reading.join().expect("it reads and writes")
+}
+
+#[test]
+fn process_of_another_user_gets_the_memory_only_where_a_flag_admits_it() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: only root can be another user");
+    }
+    for (flags, is_let_in) in [
+        (vec![], false),
+        (vec!["--local-uid", "65533"], false),
+        (vec!["--local-uid", "65534"], true),
+    ] {
+        let mut cluster = Cluster::of(0);
+        cluster.add("n0", &flags);
+        let reads = if is_let_in { 4000 } else { 40 };
+        let namenode = cluster.namenode.address.clone();
+        assert_eq!(other_user_reads_same_host(namenode, reads), is_let_in, "{flags:?}");
+    }
+}
+
+/// Returns the inode of the file that is mapped where these bytes are.
+fn inode_of(bytes: &[u8]) -> String {
+    let address = bytes.as_ptr().addr();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
+    let is_there = |line: &&str| {
+        let range = line.split(' ').next().and_then(|it| it.split_once('-'));
+        let (start, end) = range.expect("a range");
+        let number = |text| usize::from_str_radix(text, 16).expect("an address");
+        (number(start)..number(end)).contains(&address)
+    };
+    let line = maps.lines().find(is_there).expect("the bytes are in memory");
+    assert!(line.contains("/memfd:"), "a copy: {line}");
+    line.split_whitespace().nth(4).expect("an inode").to_owned()
+}
+
+fn is_mapped(inode: &str) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
+    maps.lines().any(|line| line.split_whitespace().nth(4) == Some(inode))
+}
+
+#[test]
+fn memory_of_a_killed_node_is_unmapped_without_a_call_and_with_the_last_view_of_it() {
+    for is_held in [false, true] {
+        let mut cluster = Cluster::of(1);
+        block_on(async {
+            let client = cluster.client().await;
+            let bytes = content(1, 1, BYTES_MAX / 8);
+            client.put(&name(1), bytes.clone(), &PutOptions::default()).await.expect("put");
+            assert!(reads_same_host(&client, &name(1), 4000).await, "the node is here");
+            let view = client.get(&name(1)).await.expect("read");
+            let inode = inode_of(&view);
+            let view = is_held.then_some(view);
+            cluster.datanode("n0").kill();
+            if let Some(view) = view {
+                // So long it is not unmapped.
+                tokio::time::sleep(UNMAPPED_WITHIN).await;
+                assert!(is_mapped(&inode), "a view needs it");
+                assert_eq!(view, bytes, "what was leased is there all the same");
+            }
+            let is_gone = || (!is_mapped(&inode)).then_some(());
+            until("the memory is unmapped", UNMAPPED_WITHIN, is_gone);
+        });
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Callers that begin long requests and send them as slowly as they may, or that do not read their
-//! answers, do not keep the memory of running servers from others.
+//! answers, do not keep the memory of running servers from others. Requests that are not allowed do
+//! not fill the log.
 
 #[path = "../clock/mod.rs"]
 pub(crate) mod clock;
@@ -12,9 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::cluster::guarded::{Guarded, Line};
 use crate::cluster::{
     Cluster, SOON, Shape, allow_open_files, block_on_within, http, path, until, until_node,
 };
+use crate::tokens::call;
 use clock::Clock;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use sanderling_client::{Client, ClientConfig, PutOptions};
@@ -23,7 +26,7 @@ use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{
-    BlockId, Epoch, Header, NodeSelector, Op, Policy, Refusal, Tier, version,
+    BlockId, Epoch, Header, NodeSelector, Op, Policy, Refusal, Request, Tier, Token, version,
 };
 
 /// Connections that trickle.
@@ -429,4 +432,59 @@ fn heartbeats_do_not_wait_behind_readers() {
     }
     let nodes = node().expect("it answers");
     assert_eq!(nodes[0].id, id, "the node was given up: {nodes:?}");
+}
+
+/// Requests that the namenode refuses, each in a frame of its own.
+const FORBIDDEN: u64 = 2_000;
+
+/// Lines about such frames in a second.
+const LINES_MAX: u64 = 5;
+
+/// Longest line of a text log, with its end.
+const LINE_BYTES_MAX: usize = 2 << 10;
+
+/// Sends requests for a name of 4 KiB that is outside of the token's subtree.
+fn request_forbidden(guarded: &Guarded, token: &Token, times: u64) {
+    let long = format!("/{}", "x".repeat(255)).repeat(16);
+    let request = Request::Stat { path: path(&format!("/other{long}")) };
+    block_on_within(SOON + SOON, async {
+        let line = Line::to(guarded, &guarded.cluster.namenode.address, token).await;
+        let line = line.unwrap_or_else(|error| panic!("{error}"));
+        for _ in 0..times {
+            let answer = call(&line, request.clone()).await;
+            assert!(matches!(answer, Err(Refusal::Forbidden { .. })), "{answer:?}");
+        }
+    });
+}
+
+/// Returns how many frames each line about requests that were not allowed has passed over.
+fn passed_over(log: &str) -> Vec<u64> {
+    let lines = log.lines().filter(|line| line.contains("requests of a frame were not allowed"));
+    lines.filter_map(|line| line.rsplit_once("passed_over=")?.1.parse().ok()).collect()
+}
+
+#[test]
+fn requests_that_are_not_allowed_get_few_short_lines_of_the_log_and_are_all_counted() {
+    let mut guarded = Guarded::start(0);
+    let token = guarded.token(&["--subtree", "/own"]);
+    let began = Instant::now();
+    request_forbidden(&guarded, &token, FORBIDDEN);
+    let seconds = began.elapsed().as_secs();
+    // The next second has a line again, which counts what was left out before.
+    std::thread::sleep(Duration::from_secs(1));
+    request_forbidden(&guarded, &token, 1);
+    let lines = until("each of the frames is counted once", SOON, || {
+        let passed_over = passed_over(&guarded.cluster.namenode.log());
+        let lines = passed_over.len() as u64;
+        (lines + passed_over.iter().sum::<u64>() == FORBIDDEN + 1).then_some(lines)
+    });
+    assert!(lines <= LINES_MAX * (seconds + 2), "{lines} lines in {seconds} s");
+    // These lines have names.
+    guarded.cluster.restart_namenode_with(&[("SANDERLING_LOG", LocalPath::new("debug"))]);
+    request_forbidden(&guarded, &token, 1);
+    let log = until("a line is cut", SOON, || {
+        Some(guarded.cluster.namenode.log()).filter(|log| log.contains(" bytes more)\n"))
+    });
+    let longest = log.split_inclusive('\n').map(str::len).max();
+    assert!(longest <= Some(LINE_BYTES_MAX), "a line of {longest:?} bytes");
 }

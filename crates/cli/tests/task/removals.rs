@@ -143,3 +143,21 @@ fn newest_generation_with_a_cut_pack_does_not_count_among_those_kept() {
     assert!(collected.code == 5 && collected.stderr.contains("is cut"), "{collected}");
     assert_eq!(stored.place.restored().0, newest - 1);
 }
+
+/// Their numbers begin anew then, below those that generations show.
+#[test]
+fn generation_of_a_runner_whose_former_locks_are_gone_is_the_newest() {
+    let stored = Stored::new();
+    let before = stored.place.newest();
+    let mut runner = stored.place.runner("second", &[], &["--keep", "3"]);
+    stored.place.until_after(before + 1, &mut runner);
+    runner.kill();
+    fs::remove_dir_all(stored.below("locks")).expect("they are there");
+    let before = stored.place.newest();
+    let mut runner = stored.place.runner("third", &[], &["--keep", "1"]);
+    stored.place.until_after(before + 1, &mut runner);
+    runner.kill();
+    let newest = stored.place.newest();
+    assert!(newest > before, "{newest}, and {before} was there");
+    assert_eq!(stored.place.restored().0, newest);
+}

@@ -10,7 +10,7 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{
-    BlockId, Epoch, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply,
+    BlockId, Epoch, Instant, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply,
 };
 
 use super::Catalog;
@@ -30,6 +30,10 @@ use super::timers::Timer;
 /// answered. As long as the longest pause between two tries of an order (`PAUSE_MAX` of the order
 /// queue), which may have given it up. Chosen, not measured.
 const RECOVERY_RETRY: Millis = Millis(1000);
+
+/// How many times [`UNKNOWN_KEPT`] a lease may be over whose end still waits after a start. Chosen,
+/// not measured: an operator returns from an older directory within one of them.
+const UNSEALED_KEPT_TIMES: u64 = 4;
 
 impl Catalog {
     pub(super) fn grant_lease(
@@ -115,9 +119,8 @@ impl Catalog {
             Some(lease) if lease.writer == writer && !lease.is_recovering => {
                 return Ok(Reply::Grant(self.grant(id, &self.unended_blocks(id))));
             }
-            Some(lease) if self.is_held(lease) && !lease.is_recovering => {
-                let remaining =
-                    self.served().until(self.service.lease_end(lease.until, self.lease));
+            Some(lease) if self.writer_end(id, lease) > self.served() && !lease.is_recovering => {
+                let remaining = self.served().until(self.writer_end(id, lease));
                 return Err(Refusal::SecondWriter { path: path.clone(), remaining });
             }
             Some(_) => {
@@ -547,14 +550,10 @@ impl Catalog {
         let Some(lease) = object.data().and_then(|data| data.lease.as_deref().copied()) else {
             return;
         };
-        if self.is_held(&lease) && !lease.is_recovering {
-            self.service
-                .schedule(self.service.lease_end(lease.until, self.lease), Timer::Lease(id));
-            return;
-        }
         let is_bound = object.is_bound;
-        if !lease.is_recovering && self.waits_for_another_log(id, is_bound) {
-            self.service.schedule(self.service.resumed_at() + UNKNOWN_KEPT, Timer::Lease(id));
+        let ends_at = self.writer_end(id, &lease);
+        if ends_at > self.served() && !lease.is_recovering {
+            self.service.schedule(ends_at, Timer::Lease(id));
             return;
         }
         if !is_bound {
@@ -573,19 +572,27 @@ impl Catalog {
         }
     }
 
+    /// Returns when the lease of an object's writer ends, in the time of [`Self::served`].
+    fn writer_end(&self, id: ObjectId, lease: &WriterLease) -> Instant {
+        let ends_at = self.service.lease_end(lease.until, self.lease);
+        match self.waits_for_another_log(id, lease) {
+            true => ends_at.max(self.service.resumed_at() + UNKNOWN_KEPT),
+            false => ends_at,
+        }
+    }
+
     /// Returns whether the end of a writer's lease waits after a start, because datanodes would
     /// drop bytes by it that another log counts: all of an object without a name, else those of
     /// blocks of which no length was published. An operator may have started on an older directory
-    /// and go back to one in which the writer has sealed the object.
-    fn waits_for_another_log(&self, id: ObjectId, is_bound: bool) -> bool {
+    /// and go back to one in which the writer has sealed the object. A lease that is over for long
+    /// does not wait: starts that follow each other would keep it for ever.
+    fn waits_for_another_log(&self, id: ObjectId, lease: &WriterLease) -> bool {
+        let is_bound = self.objects[&id].is_bound;
         let is_blank = |block: BlockId| self.blocks[&block].length == 0;
         let drops = || !is_bound || self.unended_blocks(id).into_iter().any(is_blank);
-        self.reaping.rules.keeps_unsealed() && self.keeps_unknown(self.now) && drops()
-    }
-
-    /// Returns whether a writer's lease has time left.
-    fn is_held(&self, lease: &WriterLease) -> bool {
-        self.service.lease_end(lease.until, self.lease) > self.served()
+        let is_late = self.served() >= lease.until + Millis(UNSEALED_KEPT_TIMES * UNKNOWN_KEPT.0);
+        let is_kept = self.reaping.rules.keeps_unsealed() && self.keeps_unknown(self.now);
+        is_kept && !is_late && drops()
     }
 
     fn fence_block(

@@ -491,7 +491,10 @@ impl Agent<'_> {
                 self.leave(number, BagState::Running)
             }
             Err(failure) if TaskFailure::Ended.is(&failure) => self.leave(number, BagState::Done),
-            Err(failure) if TaskFailure::OtherMachine.is(&failure) => {
+            Err(failure)
+                if TaskFailure::OtherMachine.is(&failure)
+                    || TaskFailure::OtherRelease.is(&failure) =>
+            {
                 self.note(number, &failure);
                 let now = self.age();
                 self.looks.refused(number, now);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::MarketArg;
-use crate::backend::{TaskBackend, number_of};
+use crate::backend::{CHECK, TaskBackend, number_of};
 use crate::task_failure::TaskFailure;
 
 /// After so long a bag that is absent was removed: until then its backend may be away.
@@ -208,7 +208,7 @@ impl BagStore {
         for directory in DIRECTORIES {
             for (name, _) in self.backend.list(directory).await? {
                 let is_known = match directory {
-                    "agents" => is_agent(&name),
+                    "agents" => is_agent(&name) || name.starts_with(CHECK),
                     _ => task_of(&name, tasks).is_some(),
                 };
                 if !is_known {

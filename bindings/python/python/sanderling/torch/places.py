@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -9,7 +10,14 @@ from typing import Any, Protocol
 
 from sanderling import _sanderling
 from sanderling.connection import connect
-from sanderling.errors import DataUnavailable, NotADirectory, NotFound
+from sanderling.errors import (
+    DataUnavailable,
+    NotADirectory,
+    NotAllowed,
+    NotFound,
+    TimedOut,
+    Unreachable,
+)
 from sanderling.extras import missing
 from sanderling.store import Store
 from sanderling.torch.layout import HEAD_BYTES, METADATA, sealed_at
@@ -223,9 +231,16 @@ def fill(file: Any, buffer: memoryview) -> None:
 
 
 def newest_beside(stores: Stores, path: str) -> int:
-    """Returns the time of the newest checkpoint in the directory of a path; 0 without one."""
+    """Returns the time of the newest checkpoint in the directory of a path; 0 without one.
+
+    A checkpoint that cannot be read now, or a directory that a token does not cover, fails no save.
+    """
     parent = path.rstrip("/").rpartition("/")[0] or "/"
-    return max((moment for (moment, _), _ in StorePlace(stores).ages(parent)), default=0)
+    newest = 0
+    with contextlib.suppress(NotAllowed, TimedOut, Unreachable):
+        for (moment, _), _ in StorePlace(stores).ages(parent):
+            newest = max(newest, moment)
+    return newest
 
 
 def latest(given: Store | str | None, directory: str) -> str | None:
