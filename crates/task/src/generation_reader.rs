@@ -72,12 +72,12 @@ pub(crate) struct GenerationReader<S> {
     /// The key of each pack, once it was derived.
     ciphers: Vec<OnceLock<PackCipher>>,
     cache: PackCache,
-    spare: Mutex<Spare>,
+    spare: Mutex<UsedBatches>,
 }
 
 /// What batches do not need any more, for those that follow.
 #[derive(Default)]
-struct Spare {
+struct UsedBatches {
     /// Each has the bytes of the batch before.
     rooms: Vec<Vec<u8>>,
     openers: Vec<ChunkOpener>,
@@ -364,7 +364,7 @@ impl<S: PackSource> GenerationReader<S> {
         (self.chunk_key.name(content) == chunk.name).then_some(content.len())
     }
 
-    fn spare(&self) -> MutexGuard<'_, Spare> {
+    fn spare(&self) -> MutexGuard<'_, UsedBatches> {
         // A thread that panicked has changed nothing by halves.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }

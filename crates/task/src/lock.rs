@@ -160,7 +160,8 @@ impl TaskLock {
     }
 
     /// Takes note of the highest lock under which generations were written. Locks may have been
-    /// removed, so that their numbers began anew: what is written from now on is newer all the same.
+    /// removed, so that their numbers began anew: what is written from now on is newer
+    /// all the same.
     pub(crate) fn follow(&self, shown: u64) {
         if shown >= self.number() {
             // Once for each lock: before its first generation.

@@ -237,7 +237,7 @@ async fn fetch(
     // A short name, whatever that of the file: it fits where the file's own does.
     let number = FETCHED.fetch_add(1, Ordering::Relaxed);
     let partial = format!(".sanderling-{}-{number}.part", std::process::id());
-    let partial = job.to.with_file_name(partial);
+    let mut partial = UnfinishedFile(Some(job.to.with_file_name(partial)));
     let mut span = child("get");
     if let Some(span) = &mut span {
         span.text("file.path", &job.to.display());
@@ -246,26 +246,48 @@ async fn fetch(
         fetched = spanned(span, fetch_into(&session, &client, &job, &partial, &sent)) => fetched,
         () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
     };
-    if fetched.is_err() {
-        let _ = std::fs::remove_file(&partial);
-        return fetched;
+    fetched?;
+    partial.becomes(&job.to).map_err(|error| Failure::file(&job.to, error))
+}
+
+/// A file that is removed unless it gets its name, also when the command ends before that.
+struct UnfinishedFile(Option<PathBuf>);
+
+impl UnfinishedFile {
+    fn path(&self) -> &LocalPath {
+        self.0.as_deref().unwrap_or_else(|| LocalPath::new(""))
     }
-    std::fs::rename(&partial, &job.to).map_err(|error| Failure::file(&job.to, error))
+
+    fn becomes(&mut self, to: &LocalPath) -> std::io::Result<()> {
+        std::fs::rename(self.path(), to)?;
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for UnfinishedFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 async fn fetch_into(
     session: &Session,
     client: &Client,
     job: &Download,
-    partial: &LocalPath,
+    partial: &UnfinishedFile,
     sent: &mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     // The file beside it is this command's affair: the user named the other.
     let local = |error: std::io::Error| Failure::file(&job.to, error);
     // What a killed process of this number has left goes. A name that another user has put there, a
     // link for example, is not written through.
-    let _ = tokio::fs::remove_file(partial).await;
-    let mut file = tokio::fs::File::create_new(partial).await.map_err(local)?;
+    let _ = std::fs::remove_file(partial.path());
+    // Not on another thread: it could make the file after this future has been given up.
+    let file = std::fs::File::create_new(partial.path()).map_err(local)?;
+    let mut file = tokio::fs::File::from_std(file);
     for path in sources(session, client, &job.from, job.is_multifile).await? {
         let mut pieces = Pieces::open(session, client, &path).await?;
         while let Some(piece) = pieces.next().await? {

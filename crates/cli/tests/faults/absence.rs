@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use crate::cluster::leased::{ABSENCE, JOB_LEASE, Leased, get, put};
 use crate::cluster::{
-    Cluster, SOON, Server, Shape, block_on, bytes_of, path, sanderling, until_drained,
+    Cluster, SOON, Server, Shape, block_on, bytes_of, path, sanderling, until_node,
 };
 use crate::disk::{Disks, ENOSPC, Faults};
 use clock::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::message::{BlockLength, Create, Grant, JobHints, RegisterJob};
-use sanderling_protocol::{EventKind, Millis, NodeSelector, Nonce, Refusal, Reply, Request};
+use sanderling_protocol::{
+    EventKind, Millis, NodeInfo, NodeSelector, Nonce, Refusal, Reply, Request,
+};
 
 #[test]
 fn namenode_that_is_stopped_costs_nobody_a_lease() {
@@ -144,7 +146,11 @@ fn deadline_that_passes_while_no_namenode_serves_leaves_a_node_time_to_be_emptie
         // This is the fault: the deadline passes. The node has as long after the start.
         tokio::time::sleep(Duration::from_secs(8)).await;
         cluster.start_namenode(&[]);
-        until_drained(&client, "n0").await;
+        // After that its deadline passes: it is gone then.
+        let is_emptied = |node: &NodeInfo| {
+            node.drain.as_ref().is_some_and(|it| it.left_blocks == 0 && it.moved_blocks == 4)
+        };
+        until_node(&client, "n0", "emptied", is_emptied).await;
         cluster.datanodes.remove(0).kill();
         for seed in 0..4 {
             get(&client, &format!("/{seed}"), seed).await;

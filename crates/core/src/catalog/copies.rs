@@ -24,7 +24,7 @@ const ROOM_MADE_SHARE: u64 = 25;
 pub(super) const ROOM_IS_MADE: Millis = Millis(10);
 
 /// What may be done without where others need the room.
-pub(super) struct Spare<'a> {
+pub(super) struct RoomForCopies<'a> {
     pub(super) blocks: &'a BlockMap,
     pub(super) nodes: &'a Nodes,
     /// The copies that stay although their homes stay: those may lack the bytes.
@@ -35,7 +35,7 @@ pub(super) struct Spare<'a> {
     pub(super) most: usize,
 }
 
-impl Spare<'_> {
+impl RoomForCopies<'_> {
     /// Returns whether a copy may be done without: its home stays, and has the bytes. That of a
     /// draining node is about to become the home.
     fn has_copy(&self, id: BlockId) -> bool {
@@ -92,8 +92,8 @@ impl Spare<'_> {
 }
 
 impl Fleet<'_> {
-    fn spare(&self) -> Spare<'_> {
-        Spare {
+    fn spare(&self) -> RoomForCopies<'_> {
+        RoomForCopies {
             blocks: self.blocks,
             nodes: self.nodes,
             kept: self.keeps_shown_for().is_some().then_some(&*self.shown_moves),

@@ -18,7 +18,7 @@ use sanderling_protocol::{
 use super::Catalog;
 use super::adoption::is_stored_object;
 use super::block::InTheWay;
-use super::copies::Spare;
+use super::copies::RoomForCopies;
 use super::damage::{damaged_replica, expected_page};
 use super::listing::Listing;
 use super::lookup::ManyNames;
@@ -511,7 +511,7 @@ impl Catalog {
 
     /// Returns the copies and reservations to drop so that blocks of so many bytes fit into a tier.
     pub(crate) fn in_the_way(&self, tier: Tier, bytes: u64) -> InTheWay {
-        let spare = Spare {
+        let spare = RoomForCopies {
             blocks: &self.blocks,
             nodes: &self.nodes,
             kept: self.keeps_shown_for().map(|_| &self.shown_moves),

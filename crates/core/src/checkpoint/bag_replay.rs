@@ -463,8 +463,8 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Lets agents take tasks, ends machines that are not needed, and starts those that are. So none
-    /// on demand is ever idle, to which spot machines would leave urgent tasks
+    /// Lets agents take tasks, ends machines that are not needed, and starts those that are. So no
+    /// agent on demand is ever idle, to which spot machines would leave urgent tasks
     /// ([`BagLooks::leaves_urgent`](super::BagLooks::leaves_urgent)).
     fn staff(&mut self, draw: &mut dyn FnMut() -> u64) {
         for at in 0..self.machines.len() {

@@ -54,13 +54,13 @@ const KEY_LOOKS_MAX: usize = 8;
 
 /// What an agent's record shows of its tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct AgentStanding {
+struct AgentWork {
     running: Vec<u32>,
     has_room: bool,
 }
 
 /// A record that was written, and what became of it.
-type WrittenRecord = (AgentStanding, Result<(), Failure>);
+type WrittenRecord = (AgentWork, Result<(), Failure>);
 
 /// An agent at work.
 struct Agent<'a> {
@@ -98,7 +98,7 @@ struct Agent<'a> {
     /// The record of this agent that is being written: one at most.
     writes: JoinSet<WrittenRecord>,
     /// When this agent had written itself down, and as what.
-    written: Option<(Instant, AgentStanding)>,
+    written: Option<(Instant, AgentWork)>,
     /// Since when it tries to.
     unwritten_since: Option<Instant>,
     /// When it looked whether an agent on demand is idle, and whether one was.
@@ -428,23 +428,22 @@ impl Agent<'_> {
         }
         let has_memory = self.bag.memory_bytes <= self.own().free_bytes;
         let has_room = self.has_room() && has_memory;
-        let standing = AgentStanding { running: self.running.iter().copied().collect(), has_room };
-        let is_written = |(at, before): &(Instant, AgentStanding)| {
-            at.elapsed() < WRITE_EVERY && *before == standing
-        };
+        let work = AgentWork { running: self.running.iter().copied().collect(), has_room };
+        let is_written =
+            |(at, before): &(Instant, AgentWork)| at.elapsed() < WRITE_EVERY && *before == work;
         if !self.writes.is_empty() || self.written.as_ref().is_some_and(is_written) {
             return;
         }
         self.unwritten_since.get_or_insert_with(Instant::now);
-        let (store, id, record) = (self.store.clone(), self.id.clone(), self.record(&standing));
-        self.writes.spawn(async move { (standing, store.put_agent(&id, &record).await) });
+        let (store, id, record) = (self.store.clone(), self.id.clone(), self.record(&work));
+        self.writes.spawn(async move { (work, store.put_agent(&id, &record).await) });
     }
 
     /// Takes note of a record that was written, or could not be.
     fn written_down(&mut self, written: Result<WrittenRecord, JoinError>) {
         match written {
-            Ok((standing, Ok(()))) => {
-                self.written = Some((Instant::now(), standing));
+            Ok((work, Ok(()))) => {
+                self.written = Some((Instant::now(), work));
                 self.unwritten_since = None;
                 self.answered();
             }
@@ -462,18 +461,18 @@ impl Agent<'_> {
     async fn write_end(&mut self) -> Result<(), Failure> {
         // One that is on its way would take this one back.
         while self.writes.join_next().await.is_some() {}
-        let record = self.record(&AgentStanding::default());
+        let record = self.record(&AgentWork::default());
         self.store.put_agent(&self.id, &record).await
     }
 
-    fn record(&self, standing: &AgentStanding) -> AgentRecord {
+    fn record(&self, work: &AgentWork) -> AgentRecord {
         AgentRecord {
             market: self.args.market,
             price: self.args.price,
             since: self.since,
             seen: wall_clock(),
-            running: standing.running.clone(),
-            has_room: standing.has_room,
+            running: work.running.clone(),
+            has_room: work.has_room,
             ran: Some(self.age()),
         }
     }
