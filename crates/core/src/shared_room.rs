@@ -1,16 +1,18 @@
 //! Room that tenants share, and which of those that wait for some is next.
 //!
 //! A tenant that is alone has half of the room. While more than half is taken, it has an eighth at
-//! most ([`SHARE`]), so that what it keeps leaves room to others. A piece that is longer than an
-//! eighth is *large*: large pieces together take half at most, and leave the other half to short
-//! ones. While more than half is taken, a tenant has one large piece at most, whatever short ones
-//! it has. Tenants that wait take turns, a piece each, and each tenant's pieces keep their order.
+//! most ([`TENANT_SHARE`]), so that what it keeps leaves room to others. A piece that is longer
+//! than an eighth is *large*: large pieces together take half at most, and leave the other half to
+//! short ones. While more than half is taken, a tenant has one large piece at most, whatever short
+//! ones it has. Tenants that wait take turns, a piece each, and each tenant's pieces keep their
+//! order.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Part of the room that one tenant may have, as a divisor, while more than half of all is taken.
-/// The same part as of the memory for requests (`SHARE` of the transport's `memory`).
-const SHARE: u64 = 8;
+/// Part of what tenants share that one of them may have, as a divisor, while more than half of all
+/// is taken: then a half is left to others, however many connections it has. It is the same part
+/// of this room, of the memory for requests, and of the memory for bodies of writes.
+pub const TENANT_SHARE: u64 = 8;
 
 /// Part of the room that large pieces have, and a tenant that is alone, as a divisor.
 const HALF: u64 = 2;
@@ -80,7 +82,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
     /// If an eighth of it is less than a unit.
     #[must_use]
     pub const fn new(bounds: RoomBounds) -> Self {
-        assert!(bounds.units_max >= SHARE, "each tenant has a share");
+        assert!(bounds.units_max >= TENANT_SHARE, "each tenant has a share");
         Self {
             bounds,
             next: 0,
@@ -98,7 +100,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
     /// none as long as each change leaves nothing to grant.
     pub fn request(&mut self, tenant: K, units: u64) -> (RoomAnswer, Vec<RoomTicket>) {
         let units = units.clamp(1, self.bounds.units_max / HALF);
-        let is_large = units > self.bounds.units_max / SHARE;
+        let is_large = units > self.bounds.units_max / TENANT_SHARE;
         self.next += 1;
         let ticket = RoomTicket(self.next);
         let piece = RoomPiece { tenant: tenant.clone(), units, is_large, has_room: false };
@@ -186,7 +188,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
         let RoomBounds { units_max, .. } = self.bounds;
         let own = self.by_tenant.get(&(tenant.clone(), is_large)).copied().unwrap_or_default();
         let is_alone = self.taken + units <= units_max / HALF;
-        is_alone || if is_large { own == 0 } else { own + units <= units_max / SHARE }
+        is_alone || if is_large { own == 0 } else { own + units <= units_max / TENANT_SHARE }
     }
 
     fn fits(&self, units: u64, is_large: bool) -> bool {
@@ -220,7 +222,7 @@ impl<K: Ord + Clone> SharedRoom<K> {
         let RoomBounds { waiting_max, .. } = self.bounds;
         let all = self.short.waiting + self.large.waiting;
         let own = self.short.count_of(tenant) + self.large.count_of(tenant);
-        let share = (waiting_max / SHARE as usize).max(1);
+        let share = (waiting_max / TENANT_SHARE as usize).max(1);
         all > waiting_max || (all > waiting_max / HALF as usize && own > share)
     }
 }

@@ -167,7 +167,7 @@ pub(crate) enum ManagerCall {
     Forecast,
     Page(CallId),
     DropCopies(CallId),
-    Eager(EagerCall),
+    Random(RandomCall),
 }
 
 /// One write.
@@ -180,9 +180,9 @@ pub(crate) struct SentPiece {
     pub(crate) give_up: Instant,
 }
 
-/// Calls of the eager manager.
+/// Calls of the random manager.
 #[derive(Debug)]
-pub(crate) enum EagerCall {
+pub(crate) enum RandomCall {
     Page(NodeId),
     Reserve(NodeId, Vec<MoveProposal>),
     Push(Vec<(MoveProposal, MoveCommit)>),

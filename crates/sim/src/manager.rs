@@ -16,7 +16,7 @@ use crate::check::first::InFlightPushes;
 use crate::context::Context;
 use crate::event::{ManagerCall, Purpose, Timer};
 use crate::plan::{LEADER_LEASE, RunPlan};
-use crate::random_manager::Eager;
+use crate::random_manager::RandomManager;
 use crate::runtime::Runtime;
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data, meta};
 
@@ -34,7 +34,7 @@ pub(crate) struct Manager {
     under_way: InFlightPushes,
     wake_at: Option<u64>,
     /// What acts without sense by this manager's leadership lease.
-    eager: Eager,
+    random_manager: RandomManager,
 }
 
 /// Pause between two views of the drains, and between two ticks of the adversarial self. The
@@ -70,7 +70,7 @@ impl Manager {
             views: ViewSchedule::new(POLL, POLL),
             under_way: InFlightPushes::default(),
             wake_at: None,
-            eager: Eager::new(plan, number),
+            random_manager: RandomManager::new(plan, number),
         }
     }
 }
@@ -89,8 +89,8 @@ impl Manager {
         let holder = Nonce(context.runtime.random().next());
         let mut fresh = self.fresh(context.runtime);
         fresh.holder = holder;
-        std::mem::swap(&mut fresh.eager, &mut self.eager);
-        fresh.eager.restart(holder);
+        std::mem::swap(&mut fresh.random_manager, &mut self.random_manager);
+        fresh.random_manager.restart(holder);
         *self = fresh;
         let micros = context.runtime.random().below(POLL_MICROS);
         context.runtime.set_timer(self.host(), micros, Timer::Poll);
@@ -112,7 +112,7 @@ impl Manager {
                         self.views.changed(now);
                     }
                     self.view(context);
-                    self.eager.poll(context);
+                    self.random_manager.poll(context);
                 }
                 context.runtime.set_timer(self.host(), POLL_MICROS, Timer::Poll);
             }
@@ -131,7 +131,7 @@ impl Manager {
                     self.act(context);
                 }
             }
-            Timer::Late(late) => self.eager.late(context, late),
+            Timer::Late(late) => self.random_manager.late(context, late),
             _ => {}
         }
     }
@@ -169,7 +169,9 @@ impl Manager {
         answer: Option<Response>,
     ) {
         let call = match call {
-            ManagerCall::Eager(call) => return self.eager.answered(context, call, answer),
+            ManagerCall::Random(call) => {
+                return self.random_manager.answered(context, call, answer);
+            }
             ManagerCall::Lease(request) => {
                 let answer = match meta(answer) {
                     Some(Ok(_)) => LeadershipAnswer::Granted,
@@ -197,11 +199,11 @@ impl Manager {
     /// Hands the end of a call to the decisions.
     fn take(&mut self, context: &mut Context<'_>, call: ManagerCall, answer: Option<Response>) {
         let input = match call {
-            ManagerCall::Eager(_) | ManagerCall::Lease(_) => return,
+            ManagerCall::Random(_) | ManagerCall::Lease(_) => return,
             ManagerCall::Drains(request) => match meta(answer) {
                 Some(Ok(Reply::Drains { drains, nodes })) => {
                     self.viewed(context, request, Some(!drains.is_empty()));
-                    self.eager.see(&nodes);
+                    self.random_manager.see(&nodes);
                     self.under_way.see(&drains, &nodes);
                     Input::Drains { drains, nodes }
                 }
@@ -288,7 +290,7 @@ impl Manager {
         self.wake_at = None;
         let number = self.number;
         context.runtime.forget_calls(|purpose| match purpose {
-            Purpose::Manager(_, ManagerCall::Eager(_)) => false,
+            Purpose::Manager(_, ManagerCall::Random(_)) => false,
             Purpose::Manager(of, _) => *of == number,
             _ => false,
         });

@@ -47,7 +47,7 @@ pub(crate) struct RunPlan {
     /// Share of namenode kills that come between the journal and the answer.
     pub(crate) snapshot_every: u64,
     /// How often, in thousandths of its polls, the manager also does something without sense.
-    pub(crate) eager_permille: u32,
+    pub(crate) random_manager_permille: u32,
     /// Share of the clients' requests, in thousandths, that travel in a frame with others.
     pub(crate) frame_permille: u32,
     pub(crate) background: BackgroundPlan,
@@ -324,7 +324,7 @@ impl RunPlan {
             notice_millis_min: None,
             is_dead_silent: random.permille(300),
             snapshot_every: random.pick(&[20, 200, 100_000]),
-            eager_permille: 0,
+            random_manager_permille: 0,
             frame_permille: Random::new(seed, 45).pick(&[0, 0, 300, 1000]),
             background: BackgroundPlan::draw(&mut Random::new(seed, 9)),
             departures: draw_departures(&mut Random::new(seed, 12)),
@@ -341,7 +341,7 @@ impl RunPlan {
         };
         plan.draw_network(&mut random);
         plan.faults = schedule::draw(&plan);
-        plan.draw_eager();
+        plan.draw_random_manager();
         plan.draw_notice();
         plan.draw_absence();
         plan.draw_pause();
@@ -442,8 +442,8 @@ impl RunPlan {
             });
         }
         self.with_less_disorder(&mut with);
-        if self.eager_permille > 0 {
-            with(&|plan| plan.eager_permille = 0);
+        if self.random_manager_permille > 0 {
+            with(&|plan| plan.random_manager_permille = 0);
         }
         if self.frame_permille > 0 {
             with(&|plan| plan.frame_permille = 0);
@@ -587,8 +587,8 @@ impl RunPlan {
         }
     }
 
-    fn draw_eager(&mut self) {
+    fn draw_random_manager(&mut self) {
         let mut random = Random::new(self.seed, 7);
-        self.eager_permille = random.pick(&[0, 0, 100, 500, 900]);
+        self.random_manager_permille = random.pick(&[0, 0, 100, 500, 900]);
     }
 }

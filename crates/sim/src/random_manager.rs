@@ -1,4 +1,4 @@
-//! The eager manager: it copies, moves and gives up blocks without sense, and some of its calls
+//! The random manager: it copies, moves and gives up blocks without sense, and some of its calls
 //! come late, twice or with other numbers than they should.
 //!
 //! It acts by the leadership lease of the manager whose process it is in, so the catalog must bear
@@ -16,14 +16,14 @@ use sanderling_protocol::{
 };
 
 use crate::context::Context;
-use crate::event::{EagerCall, ManagerCall, Purpose, Timer};
+use crate::event::{ManagerCall, Purpose, RandomCall, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data, meta};
 
-/// The eager manager of one process.
+/// The random manager of one process.
 #[derive(Debug)]
-pub(crate) struct Eager {
+pub(crate) struct RandomManager {
     number: u8,
     /// The id of the process that has the leadership lease.
     holder: Nonce,
@@ -42,7 +42,7 @@ const PAGE_BLOCKS: u32 = 12;
 /// arrives.
 const PUSH_MILLIS: u64 = PUSH_WITHIN.0 + 1000;
 
-impl Eager {
+impl RandomManager {
     pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         let random = Random::new(plan.seed, 500 + u64::from(number));
         Self {
@@ -93,53 +93,53 @@ impl Eager {
     }
 }
 
-impl Eager {
+impl RandomManager {
     const fn host(&self) -> Host {
         Host::Manager(self.number)
     }
 
-    fn request(&mut self, context: &mut Context<'_>, request: Request, call: EagerCall) {
-        let purpose = Purpose::Manager(self.number, ManagerCall::Eager(call));
+    fn request(&mut self, context: &mut Context<'_>, request: Request, call: RandomCall) {
+        let purpose = Purpose::Manager(self.number, ManagerCall::Random(call));
         context.runtime.call_namenode(self.host(), request, 1000, purpose);
     }
 
     /// Begins something, or not. Called as often as the manager looks at the drains.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
         let holder = self.holder;
-        let share = context.runtime.plan().eager_permille;
+        let share = context.runtime.plan().random_manager_permille;
         if share == 0 || context.runtime.is_calm() || !self.random.permille(share) {
             return;
         }
         let Some(node) = self.node() else { return };
         let after = BlockId(self.random.below(40));
         let request = Request::DrainBlocks { holder, node, after, limit: PAGE_BLOCKS };
-        self.request(context, request, EagerCall::Page(node));
+        self.request(context, request, RandomCall::Page(node));
     }
 
     pub(crate) fn answered(
         &mut self,
         context: &mut Context<'_>,
-        call: EagerCall,
+        call: RandomCall,
         answer: Option<Response>,
     ) {
         match call {
-            EagerCall::Page(node) => {
+            RandomCall::Page(node) => {
                 if let Some(Ok(Reply::Candidates { candidates, .. })) = meta(answer) {
                     self.choose(context, node, &candidates);
                 }
             }
-            EagerCall::Reserve(source, moves) => {
+            RandomCall::Reserve(source, moves) => {
                 if let Some(Ok(Reply::Epochs(epochs))) = meta(answer) {
                     self.push(context, source, &moves, epochs);
                 }
             }
-            EagerCall::Push(moves) => {
+            RandomCall::Push(moves) => {
                 let reply = data(answer);
                 if let Some(Ok(DataAnswer::Order(OrderReply::Pushed(outcomes)))) = reply {
                     self.commit(context, moves, outcomes);
                 }
             }
-            EagerCall::Other => {}
+            RandomCall::Other => {}
         }
     }
 
@@ -158,15 +158,15 @@ impl Eager {
         }
         if !dropped.is_empty() {
             let request = Request::DropCopies { holder, blocks: dropped };
-            self.request(context, request, EagerCall::Other);
+            self.request(context, request, RandomCall::Other);
         }
         if !abandoned.is_empty() {
             let request = Request::Abandon { holder, blocks: abandoned };
-            self.request(context, request, EagerCall::Other);
+            self.request(context, request, RandomCall::Other);
         }
         if !moves.is_empty() {
             let request = Request::Reserve { holder, moves: moves.clone() };
-            self.request(context, request, EagerCall::Reserve(source, moves));
+            self.request(context, request, RandomCall::Reserve(source, moves));
         }
     }
 
@@ -194,7 +194,7 @@ impl Eager {
             return;
         };
         let body = RequestBody::Data(source, DataRequest::Order(Order::Push { moves: pushes }));
-        let purpose = Purpose::Manager(self.number, ManagerCall::Eager(EagerCall::Push(commits)));
+        let purpose = Purpose::Manager(self.number, ManagerCall::Random(RandomCall::Push(commits)));
         context.runtime.call(self.host(), place, body, PUSH_MILLIS, purpose);
     }
 
@@ -228,18 +228,18 @@ impl Eager {
         let is_wanted_again = random.permille(500);
         if is_given_up {
             let blocks = moves.iter().map(|one| one.block).collect();
-            self.request(context, Request::Abandon { holder, blocks }, EagerCall::Other);
+            self.request(context, Request::Abandon { holder, blocks }, RandomCall::Other);
             if is_wanted_again {
                 // The commit that follows is of bytes that were dropped meanwhile.
                 let request = Request::Reserve { holder, moves: asked };
-                self.request(context, request, EagerCall::Other);
+                self.request(context, request, RandomCall::Other);
             }
         }
         if is_late || is_twice {
             self.later(context, moves.clone());
         }
         if !is_late {
-            self.request(context, Request::Commit { holder, moves }, EagerCall::Other);
+            self.request(context, Request::Commit { holder, moves }, RandomCall::Other);
         }
     }
 
@@ -255,6 +255,6 @@ impl Eager {
     pub(crate) fn late(&mut self, context: &mut Context<'_>, late: u64) {
         let holder = self.holder;
         let Some(moves) = self.late.remove(&late) else { return };
-        self.request(context, Request::Commit { holder, moves }, EagerCall::Other);
+        self.request(context, Request::Commit { holder, moves }, RandomCall::Other);
     }
 }

@@ -1,5 +1,6 @@
 //! Whether the pages' tables are whole: every refusal and every other error, every metric, every
-//! event, every checker of the simulator.
+//! event, every checker of the simulator; and whether Python and Java have the same classes of
+//! errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,19 @@ const SIMULATOR: &str = "crates/sim/src/";
 const REFUSALS: &str = "crates/protocol/src/refusal.rs";
 const CLIENT_ERRORS: &str = "crates/client/src/error.rs";
 const PYTHON_ERRORS: &str = "bindings/python/python/sanderling/errors.py";
+const JAVA_ERRORS: &str = "jvm/client/src/main/java/io/sanderling/client/Failure.java";
+
+/// Java's class of the errors that have no class of their own.
+const JAVA_BASE: &str = "SanderlingException";
+
+/// Python's classes whose name in Java is another one than theirs with `Exception` behind it.
+const JAVA_NAMES: &[(&str, &str)] = &[
+    // The base of all errors has Python's own ending.
+    ("SanderlingError", JAVA_BASE),
+    // Java's programs have both of these names from `java.nio.file`.
+    ("Exists", "AlreadyExistsException"),
+    ("NotAllowed", "AccessDeniedException"),
+];
 
 /// Finds refusals without a row `| number | ``name`` | meaning | ``recovery`` | what to do |` on
 /// the page, or with another recovery than the code's.
@@ -55,6 +69,66 @@ pub fn check_errors(files: &[SourceFile]) -> Vec<Problem> {
             Problem::new(file, 0, format!("error {name} is not explained in {ERRORS_PAGE}"))
         })
         .collect()
+}
+
+/// Finds names of errors that Python and Java map to classes of different meanings, or that only
+/// one of them maps to a class.
+#[must_use]
+pub fn check_classes(files: &[SourceFile]) -> Vec<Problem> {
+    let python = python_classes(text_of(files, PYTHON_ERRORS));
+    let java = java_classes(text_of(files, JAVA_ERRORS));
+    let tables = [(PYTHON_ERRORS, &python), (JAVA_ERRORS, &java)];
+    let empty = tables
+        .into_iter()
+        .filter(|(_, classes)| classes.is_empty())
+        .map(|(file, _)| Problem::new(file, 0, "no table of the errors' classes is found"));
+    let names: BTreeSet<&str> = python.keys().chain(java.keys()).copied().collect();
+    let wrong = names.into_iter().filter_map(|name| {
+        let (expected, found) = (class_of(&python, name), class_of(&java, name));
+        (expected != found).then(|| {
+            let what = format!("error {name} is {found}, but {expected} by {PYTHON_ERRORS}");
+            Problem::new(JAVA_ERRORS, 0, what)
+        })
+    });
+    empty.chain(wrong).collect()
+}
+
+/// Reads Python's table from names of errors to classes, each by its name in Java.
+fn python_classes(source: &str) -> BTreeMap<&str, String> {
+    let table = source.split("_CLASSES: ").nth(1).unwrap_or_default();
+    let table = table.split("\n}").next().unwrap_or_default();
+    let rows = table.lines().filter_map(|line| {
+        let (name, class) = line.trim().strip_prefix('"')?.split_once("\": ")?;
+        Some((name, java_name(class.trim_end_matches(','))))
+    });
+    rows.collect()
+}
+
+/// Returns the name in Java of one of Python's classes.
+fn java_name(class: &str) -> String {
+    let other = JAVA_NAMES.iter().find(|(python, _)| *python == class);
+    other.map_or_else(|| format!("{class}Exception"), |(_, java)| (*java).to_owned())
+}
+
+/// Reads Java's table from names of errors to classes: the cases above each `return new`.
+fn java_classes(source: &str) -> BTreeMap<&str, String> {
+    let mut found = BTreeMap::new();
+    let mut cases: Vec<&str> = Vec::new();
+    for line in source.lines().map(str::trim) {
+        if let Some(case) = line.strip_prefix("case \"") {
+            cases.extend(case.split('"').next());
+        } else if let Some(value) = line.strip_prefix("return ") {
+            let class = value.strip_prefix("new ").and_then(|made| made.strip_suffix("(this);"));
+            let names = cases.drain(..);
+            found.extend(names.filter_map(|name| Some((name, class?.to_owned()))));
+        }
+    }
+    found
+}
+
+/// Returns Java's class of an error: the base class if the table does not have the name.
+fn class_of<'a>(classes: &'a BTreeMap<&str, String>, name: &str) -> &'a str {
+    classes.get(name).map_or(JAVA_BASE, String::as_str)
 }
 
 /// Reads which refusal has which recovery out of the code; those that are not named have `fix`.
@@ -199,6 +273,30 @@ mod tests {
         assert_eq!(check_errors(&[client.clone(), python.clone()]).len(), 2);
         let page = SourceFile::new(ERRORS_PAGE, "`TimedOut`, `Full`");
         assert_eq!(check_errors(&[client, python, page]), []);
+    }
+
+    #[test]
+    fn error_with_different_classes_in_python_and_java_is_a_problem() {
+        let python = "_CLASSES: dict[str, type] = {\n    \"Forbidden\": NotAllowed,\n    \
+                      \"Gone\": NotFound,\n    \"Late\": TimedOut,\n    \
+                      \"Sealed\": Closed,\n}\n_OTHER = {\n    \"Elsewhere\": Closed,\n}\n";
+        let java = "switch (name) {\n case \"Forbidden\":\n case \"Sealed\":\n \
+                    return new AccessDeniedException(this);\n case \"Full\":\n \
+                    return new FullException(this);\n case \"Late\":\n \
+                    return new TimedOutException(this);\n case \"Busy\":\n default:\n \
+                    return exceptionOfState();\n}\n return new SanderlingException(this);\n";
+        let python = SourceFile::new(PYTHON_ERRORS, python);
+        let problems = check_classes(&[python, SourceFile::new(JAVA_ERRORS, java)]);
+        let starts = [
+            "error Full is FullException, but SanderlingException by",
+            "error Gone is SanderlingException, but NotFoundException by",
+            "error Sealed is AccessDeniedException, but ClosedException by",
+        ];
+        assert_eq!(problems.len(), starts.len(), "{problems:?}");
+        for (problem, start) in problems.iter().zip(starts) {
+            assert!(problem.what.starts_with(start), "{}", problem.what);
+        }
+        assert_eq!(check_classes(&[]).len(), 2, "both tables are missing");
     }
 
     #[test]

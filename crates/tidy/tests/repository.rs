@@ -100,6 +100,11 @@ fn every_refusal_is_explained() {
 }
 
 #[test]
+fn every_error_has_the_same_class_in_python_and_java() {
+    assert_none(&tables::check_classes(&files()));
+}
+
+#[test]
 fn every_metric_is_listed() {
     assert_none(&tables::check_metrics(&files()));
 }

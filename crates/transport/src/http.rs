@@ -5,6 +5,7 @@ mod client;
 mod connection;
 mod connection_slots;
 mod received;
+mod refusal_status;
 
 use std::error::Error;
 use std::io::{self, IoSlice};
@@ -34,6 +35,7 @@ use crate::tls::{ServerTls, begins_tls, turn_away};
 pub use self::client::{PageCall, PageCallError, PageFault, pass_on};
 pub use self::connection::HttpConnection;
 pub use self::received::RequestBody;
+pub use self::refusal_status::http_status;
 
 /// The answer to a caller that does not speak TLS.
 const PLAIN_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\

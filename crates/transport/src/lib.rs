@@ -62,8 +62,8 @@ pub use error::{
 pub use file_watch::{ReloadOutcome, Watched, open_regular};
 pub use front_page::front_page;
 pub use http::{
-    HttpConnection, HttpOptions, PageCall, PageCallError, PageFault, RequestBody, pass_on,
-    serve_http, serve_pages,
+    HttpConnection, HttpOptions, PageCall, PageCallError, PageFault, RequestBody, http_status,
+    pass_on, serve_http, serve_pages,
 };
 pub use known_generation::KnownGeneration;
 pub use listen::{ListenError, is_loopback, listen, listen_there_or_free, log_not_accepted};

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use sanderling_core::shared_room::TENANT_SHARE;
 use tokio_util::sync::CancellationToken;
 
-/// Part of the memory that one tenant may have, as a divisor, while more than half of all is used:
-/// then a half is left to others, however many connections it has.
-const SHARE: usize = 8;
+/// Part of the memory that one tenant may have, as a divisor, while more than half of all is used.
+const SHARE: usize = TENANT_SHARE as usize;
 
 /// Part of the memory up to which connections take what they can do without, as a divisor: that
 /// alone never makes memory scarce. A named tenant has 1 / [`SHARE`] of this part. A quarter leaves

@@ -42,7 +42,9 @@ fn hung_up(mut command: Command, cluster: &Cluster, to: &LocalPath) -> Child {
 fn fetching_command_whose_terminal_closes_leaves_no_part() {
     let cluster = slow();
     let place = TempDir::new().expect("a directory");
-    let mut command = sanderling();
+    // This test may itself be run by `nohup`, whose processes ignore the signal.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(sanderling().get_program());
     command.args(["fs", "get", "/big"]).arg(place.path().join("big"));
     let mut get = hung_up(command, &cluster, place.path());
     let status = until("it ends", SOON, || get.try_wait().expect("a child"));

@@ -91,6 +91,23 @@ fn wait_for_a_drain_is_bounded_by_the_deadline_and_ends_with_the_notice() {
     });
 }
 
+/// As at a namenode.
+#[test]
+fn notice_with_a_long_text_has_413_at_a_datanode_and_one_that_is_too_far_has_400() {
+    let mut cluster = without_manager();
+    let address = cluster.datanode("n0").http_address.clone();
+    let text = "x".repeat(2000);
+    let cases = [
+        (format!(r#"{{"recommendation": "{text}"}}"#), "413"),
+        (r#"{"deadline_seconds": 604800.001, "reason": "test"}"#.to_owned(), "400"),
+    ];
+    for (body, status) in cases {
+        let answer = block_on(http::post(&address, "/v1/notice", &body));
+        let begin = format!("HTTP/1.1 {status}");
+        assert!(answer.starts_with(&begin) && answer.contains("TooLarge"), "{answer}");
+    }
+}
+
 /// A script that goes on after it would stop a node that takes blocks.
 #[test]
 fn wait_of_a_command_for_a_drain_that_is_taken_back_fails() {

@@ -4,14 +4,12 @@
 //! header has come, and it may never be complete, so all such bodies have a part of what is free. A
 //! body for which there is no room in that part is received elsewhere and copied.
 
+use crate::shared_room::TENANT_SHARE;
+
 /// Part of the free memory that such bodies have, as a divisor. What is left is for blocks that
 /// come whole. Chosen, not measured: of 1 GiB they have 128 MiB, which 128 writers of whole blocks
 /// fill at once.
 const PART: u64 = 8;
-
-/// Part of that which one tenant may have, as a divisor, while more than half of it is used. The
-/// same part as of the memory for requests (`SHARE` of the transport's `memory`).
-const SHARE: u64 = 8;
 
 /// The memory for blocks while bodies are received into it, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +33,7 @@ impl BodyRoom {
     pub const fn takes(&self, bytes: u64) -> bool {
         let (max, bodies) = (self.max(), self.bodies + bytes);
         // A single body is within any share.
-        let is_beyond_share = self.own > 0 && self.own + bytes > max / SHARE;
+        let is_beyond_share = self.own > 0 && self.own + bytes > max / TENANT_SHARE;
         bodies <= max && !(bodies > max / 2 && is_beyond_share)
     }
 

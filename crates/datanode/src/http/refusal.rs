@@ -4,7 +4,7 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::Refusal;
-use sanderling_transport::{CallError, LogControlError};
+use sanderling_transport::{CallError, LogControlError, http_status};
 use serde_json::json;
 
 use super::page;
@@ -33,17 +33,7 @@ impl HttpRefusal {
 
 impl From<Refusal> for HttpRefusal {
     fn from(refusal: Refusal) -> Self {
-        let status = match &refusal {
-            Refusal::UnknownNode { .. } => StatusCode::NOT_FOUND,
-            Refusal::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
-            Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
-            Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
-            Refusal::RetryAfter { .. }
-            | Refusal::JournalFull { .. }
-            | Refusal::NotLeader { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Undecided { .. } => StatusCode::BAD_GATEWAY,
-            _ => StatusCode::BAD_REQUEST,
-        };
+        let status = http_status(&refusal);
         Self { status, code: refusal.code(), name: refusal.name(), message: refusal.to_string() }
     }
 }

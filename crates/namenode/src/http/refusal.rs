@@ -4,7 +4,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::Refusal;
-use sanderling_transport::Document;
+use sanderling_transport::{Document, http_status};
 use serde_json::json;
 
 /// An error page: `{"error": {"code", "name", "message"}}`.
@@ -30,22 +30,7 @@ impl HttpRefusal {
 
 impl From<Refusal> for HttpRefusal {
     fn from(refusal: Refusal) -> Self {
-        let status = match &refusal {
-            Refusal::UnknownNode { .. }
-            | Refusal::NotFound { .. }
-            | Refusal::UnknownJob { .. }
-            | Refusal::ObjectGone { .. } => StatusCode::NOT_FOUND,
-            Refusal::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
-            Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
-            Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
-            Refusal::TooLarge { .. } if refusal.is_far_notice() => StatusCode::BAD_REQUEST,
-            Refusal::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::RetryAfter { .. }
-            | Refusal::JournalFull { .. }
-            | Refusal::NotLeader { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Undecided { .. } => StatusCode::BAD_GATEWAY,
-            _ => StatusCode::BAD_REQUEST,
-        };
+        let status = http_status(&refusal);
         Self { status, code: refusal.code(), name: refusal.name(), message: refusal.to_string() }
     }
 }

@@ -99,6 +99,7 @@ final class Failure {
                 return new DataUnavailableException(this);
             case "Unauthenticated":
             case "Forbidden":
+            case "Credentials":
                 return new AccessDeniedException(this);
             case "UnknownNode":
                 return new UnknownNodeException(this);

@@ -44,7 +44,8 @@ public final class SanderlingClient implements AutoCloseable {
      *
      * @throws BadRequestException when the address is wrong, or that of another server
      * @throws UnreachableException when no server listens there: start a namenode, or correct it
-     * @throws AccessDeniedException when the token is missing or does not hold
+     * @throws AccessDeniedException when the token is missing or does not hold, or a file of the
+     *     credentials cannot be read
      * @throws NativeLibraryException when the native half cannot be loaded here
      */
     public static SanderlingClient connect(String address, ClientOptions options)

@@ -260,7 +260,7 @@ final class FaultTest {
                 ClientOptions.create().withCaFile(keys.resolve("none")),
                 ClientOptions.create().withCaFile(keys.resolve("secret"))
             }) {
-                SanderlingException error = assertThrows(SanderlingException.class,
+                SanderlingException error = assertThrows(AccessDeniedException.class,
                         () -> SanderlingClient.connect(cluster.namenode(), unreadable));
                 assertEquals("Credentials", error.name(), error.toString());
                 assertTrue(error.getMessage().contains(keys.toString()), error.toString());
