@@ -364,6 +364,8 @@ fn second_signal_gives_the_checkpoint_of_the_first_one_up() {
     for second in [Signal::INT, Signal::TERM] {
         let place = Paced::new("600");
         let flags = ["--interval", "1h", "--on-notice", "--notice-deadline", "10m"];
+        // Without the second signal the hook would be given up only then.
+        let flags = [&flags[..], &["--hook-timeout", "10m"]].concat();
         let mut runner = place.start(&flags);
         until("the task handles its signals", SOON, || handling_child(&runner.0));
         runner.signal(Signal::TERM);
