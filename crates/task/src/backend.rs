@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
-use sanderling_client::{Client, ClientError, PutOptions};
+use sanderling_client::{Client, ClientError, PutOptions, Reader};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::output::Output;
 use sanderling_command::refused;
@@ -577,27 +577,39 @@ fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Option<Result<Bytes, u6
     Ok(Some(if read > bytes_max { Err(read) } else { Ok(bytes.into()) }))
 }
 
+/// Opens an object of Sanderling and reads it; again if another object has the name by then.
+async fn read_anew<T, F>(
+    client: &Client,
+    path: &StorePath,
+    read: impl Fn(Reader) -> F,
+) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let mut reads = 1;
+    loop {
+        match read(client.open(path).await?).await {
+            Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
+                reads += 1
+            }
+            read => return read,
+        }
+    }
+}
+
 /// Reads an object of Sanderling; of one that is longer than `bytes_max` its length is returned.
 async fn read_object(
     client: &Client,
     path: &StorePath,
     bytes_max: u64,
 ) -> Result<Result<Bytes, u64>, ClientError> {
-    let mut reads = 1;
-    loop {
-        let reader = client.open(path).await?;
-        let bytes = reader.bytes();
-        if bytes > bytes_max {
-            return Ok(Err(bytes));
+    let whole = |reader: Reader| async move {
+        match reader.bytes() {
+            bytes if bytes > bytes_max => Ok(Err(bytes)),
+            bytes => reader.read_range(0, bytes).await.map(Ok),
         }
-        match reader.read_range(0, bytes).await {
-            // Another object has the name by now.
-            Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
-                reads += 1
-            }
-            read => return read.map(Ok),
-        }
-    }
+    };
+    read_anew(client, path, whole).await
 }
 
 /// Reads an object of Sanderling as [`read_object`] does, block by block.
@@ -606,9 +618,7 @@ async fn read_pieces(
     path: &StorePath,
     bytes_max: u64,
 ) -> Result<Result<Vec<Bytes>, u64>, ClientError> {
-    let mut reads = 1;
-    loop {
-        let reader = client.open(path).await?;
+    let pieces = |reader: Reader| async move {
         let bytes = reader.bytes();
         if bytes > bytes_max {
             return Ok(Err(bytes));
@@ -617,14 +627,9 @@ async fn read_pieces(
         let range = |offset: u64| ByteRange { offset, bytes: block.min(bytes - offset) };
         let ranges: Vec<ByteRange> =
             (0..bytes).step_by(BLOCK_BYTES_MAX as usize).map(range).collect();
-        match reader.read_ranges(&ranges).await {
-            // Another object has the name by now.
-            Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
-                reads += 1
-            }
-            read => return read.map(Ok),
-        }
-    }
+        reader.read_ranges(&ranges).await.map(Ok)
+    };
+    read_anew(client, path, pieces).await
 }
 
 /// Reads a range of the bytes of an object of Sanderling, or as many of them as there are.
@@ -633,21 +638,14 @@ async fn read_object_part(
     path: &StorePath,
     range: &Range<u64>,
 ) -> Result<Bytes, ClientError> {
-    let mut reads = 1;
-    loop {
-        let reader = client.open(path).await?;
-        let bytes = range.end.min(reader.bytes()).saturating_sub(range.start);
-        if bytes == 0 {
-            return Ok(Bytes::new());
+    let (start, end) = (range.start, range.end);
+    let part = |reader: Reader| async move {
+        match end.min(reader.bytes()).saturating_sub(start) {
+            0 => Ok(Bytes::new()),
+            bytes => reader.read_range(start, bytes).await,
         }
-        match reader.read_range(range.start, bytes).await {
-            // Another object has the name by now.
-            Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
-                reads += 1
-            }
-            read => return read,
-        }
-    }
+    };
+    read_anew(client, path, part).await
 }
 
 impl std::fmt::Display for TaskBackend {
