@@ -273,6 +273,10 @@ fn lease_whose_end_would_have_bytes_dropped_ends_no_sooner_than_30_s_after_a_sta
     rig.pass(Millis(10_001));
     let drops = |rig: &Rig| rig.orders.iter().any(|it| matches!(it.order, Order::Drop { .. }));
     assert!(!drops(&rig), "{:?}", rig.orders);
+    let append = Request::Append { path: path("/blank"), writer: rig.nonce() };
+    let refused = rig.ask(append).unwrap_err();
+    let Refusal::SecondWriter { remaining, .. } = refused else { panic!("{refused:?}") };
+    assert!((19_900..20_000).contains(&remaining.0), "{remaining:?}");
     rig.answer_orders(700);
     let is_sealed = |rig: &mut Rig, name: &str| rig.stat(name).unwrap().is_sealed;
     assert!(is_sealed(&mut rig, "/written") && !is_sealed(&mut rig, "/blank"));
@@ -285,6 +289,22 @@ fn lease_whose_end_would_have_bytes_dropped_ends_no_sooner_than_30_s_after_a_sta
     for ended in [&unnamed, &blank] {
         rig.seal(ended, &[10]).unwrap_err();
     }
+}
+
+#[test]
+fn lease_that_is_over_for_two_minutes_ends_however_often_the_namenode_starts() {
+    let mut rig = Rig::with_nodes(1);
+    rig.start_again(Millis(0), 1);
+    rig.create("/blank").unwrap();
+    let mut ended_at = None;
+    for start in 2..12 {
+        rig.start_again(Millis(10), start);
+        rig.pass(Millis(20_000));
+        if ended_at.is_none() && rig.stat("/blank").unwrap().is_sealed {
+            ended_at = Some(start);
+        }
+    }
+    assert!(ended_at.is_some_and(|start| start > 5), "{ended_at:?}");
 }
 
 #[test]
