@@ -352,7 +352,7 @@ async fn until_waiting(client: &Client, changes: u64) {
 }
 
 /// Chooses reports that a store has changes.
-pub(super) fn report_of_changes(header: &Header, body: &[u8]) -> Option<String> {
+fn report_of_changes(header: &Header, body: &[u8]) -> Option<String> {
     if header.op != Op::Meta {
         return None;
     }
@@ -373,27 +373,37 @@ pub(super) fn manager(cluster: &Cluster, name: &str, namenode: &str) -> Server {
     cluster.serve(name, &[&words[..], &["--no-rebalance", "--no-precopy"]].concat())
 }
 
+/// Renames an object on the node `dies` to `/out/new`. The manager ends when the store has the new
+/// name alone, and before it reports that. Returns the old name.
+pub(super) async fn renamed_without_report(
+    cluster: &mut Cluster,
+    store: &LocalPath,
+) -> (Client, String) {
+    let relay = Relay::before(&cluster.namenode.address, report_of_changes).await;
+    let mut first = manager(cluster, "first", &relay.address);
+    add(cluster, "stays", store);
+    cluster.add("dies", &[]);
+    make(cluster, "/out");
+    let client = cluster.client().await;
+    let old = put_on(cluster, &client, "dies").await;
+    assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+    relay.close();
+    let from = path(&format!("/out/{old}"));
+    client.rename(&from, &path("/out/new"), false).await.expect("renamed");
+    relay.held().await;
+    until("the store has the new name alone", SOON, || {
+        (store.join("new").is_file() && !store.join(&old).exists()).then_some(())
+    });
+    first.kill();
+    (client, old)
+}
+
 /// The namenode has only the old name, by which the store has nothing.
 #[test]
 fn object_is_read_back_by_its_new_name_when_the_manager_ends_before_its_report() {
     let (mut cluster, store) = still(&["--no-manager"]);
     block_on(async {
-        let relay = Relay::before(&cluster.namenode.address, report_of_changes).await;
-        let mut first = manager(&cluster, "first", &relay.address);
-        add(&mut cluster, "stays", &store);
-        cluster.add("dies", &[]);
-        make(&cluster, "/out");
-        let client = cluster.client().await;
-        let old = put_on(&cluster, &client, "dies").await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-        relay.close();
-        let from = path(&format!("/out/{old}"));
-        client.rename(&from, &path("/out/new"), false).await.expect("renamed");
-        relay.held().await;
-        until("the store has the new name alone", SOON, || {
-            (store.join("new").is_file() && !store.join(&old).exists()).then_some(())
-        });
-        first.kill();
+        let (client, _) = renamed_without_report(&mut cluster, &store).await;
         assert_eq!(waiting(&client).await, 2, "the namenode has the report");
         cluster.datanode("dies").kill();
         until_gone(&client, "dies").await;

@@ -9,10 +9,12 @@ use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::DurableRequest;
 use sanderling_protocol::{Header, Op, Refusal, Request};
 
-use super::reading_back::{ONE_BLOCK, is_read, manager, put_on, report_of_changes, still, waiting};
+use super::reading_back::{
+    ONE_BLOCK, is_read, manager, put_on, renamed_without_report, still, waiting,
+};
 use crate::cluster::relay::Relay;
 use crate::cluster::stores::{add, make, put};
-use crate::cluster::{SOON, block_on, path, until, until_gone};
+use crate::cluster::{SOON, block_on, path, until_gone};
 
 /// Chooses reports that a store lacks objects: returns the name of the first.
 fn report_of_missing(header: &Header, body: &[u8]) -> Option<String> {
@@ -43,22 +45,7 @@ async fn until_held(relay: &Relay, count: usize) {
 fn object_is_not_lost_by_a_late_report_that_its_store_lacks_it_by_its_old_name() {
     let (mut cluster, store) = still(&["--no-manager"]);
     block_on(async {
-        let changes = Relay::before(&cluster.namenode.address, report_of_changes).await;
-        let mut first = manager(&cluster, "first", &changes.address);
-        add(&mut cluster, "stays", &store);
-        cluster.add("dies", &[]);
-        make(&cluster, "/out");
-        let client = cluster.client().await;
-        let old = put_on(&cluster, &client, "dies").await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-        changes.close();
-        let from = path(&format!("/out/{old}"));
-        client.rename(&from, &path("/out/new"), false).await.expect("renamed");
-        changes.held().await;
-        until("the store has the new name alone", SOON, || {
-            (store.join("new").is_file() && !store.join(&old).exists()).then_some(())
-        });
-        first.kill();
+        let (client, old) = renamed_without_report(&mut cluster, &store).await;
         cluster.datanode("dies").kill();
         until_gone(&client, "dies").await;
         let late = Relay::before(&cluster.namenode.address, report_of_missing).await;
