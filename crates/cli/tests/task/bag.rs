@@ -137,6 +137,16 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    /// Shows what the agents printed, if the test has failed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.path("agents.log")).unwrap_or_default();
+            eprintln!("{log}");
+        }
+    }
+}
+
 fn parsed(line: &str) -> Option<Line> {
     let mut words = line.split(' ');
     let word = words.next()?.to_owned();
