@@ -7,14 +7,18 @@
 //!
 //! Everything is pure. What reads files, encrypts and stores is the crate `task`.
 
+mod agent_work;
 mod bag;
+mod bag_agent;
 mod bag_looks;
+mod bag_presence;
 mod bag_replay;
 mod chunk;
 mod compaction;
 mod driver;
 mod dump_interval;
 mod dump_turns;
+mod end_recorder;
 mod expectation;
 mod forecast;
 mod framing;
@@ -29,17 +33,24 @@ mod lock_observer;
 mod lots;
 mod manifest;
 mod optimum;
+mod own_record;
 mod packing;
 mod replay;
 mod retention;
 mod runner_work;
 mod supervisor;
 
-pub use bag::{
-    BagAgent, BagState, BagTask, KeyEvidence, Market, RunProgress, TaskProgress, is_task_lost,
-    next_task, on_demand_from, runs_again,
+pub use agent_work::{
+    AgentEnd, AgentInput, AgentLoad, AgentNote, AgentOutput, AgentStatus, AgentView, AgentWork,
+    TaskRunEnd,
 };
+pub use bag::{
+    AgentOffer, BagState, BagTask, BagTerms, KeyEvidence, Market, RunProgress, TaskProgress,
+    is_task_lost, next_task, on_demand_from, runs_again,
+};
+pub use bag_agent::{AgentSettings, BagAgent, LAST_RECORD_WITHIN};
 pub use bag_looks::{BAG_ROUND, BagLooks, LEAVES_URGENT, LOOKS_PER_ROUND};
+pub use bag_presence::{BagPresence, BagSight};
 pub use bag_replay::{BagPolicy, BagReplay, DumpCopies, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
 pub use compaction::{PackCompaction, StateDigest};
@@ -48,6 +59,7 @@ pub use driver::{
 };
 pub use dump_interval::{DumpInterval, MachineLives};
 pub use dump_turns::{DumpTurn, DumpTurns, LastDump};
+pub use end_recorder::{EndInput, EndRecorder, EndWork};
 pub use expectation::DumpExpectation;
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};

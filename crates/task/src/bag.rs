@@ -1,21 +1,22 @@
 //! `task submit`, `task agent` and `task bag`: tasks with a deadline, on machines that come and go.
 //!
-//! Which agent starts what is decided in `core::checkpoint`. Agents share nothing but the backend.
-//! Below `@NAME` there are the bag's record, a record of progress and at last a result for each
-//! task, and a record of each agent.
+//! `core::checkpoint` decides what an agent does (`BagAgent`), and what a run records about the end
+//! of its task (`EndRecorder`). Agents share nothing but the backend. Below `@NAME` there are the
+//! bag's record, a record of progress and at last a result for each task, and a record of each
+//! agent.
 
 mod agent;
+mod end_record;
+mod market;
 mod store;
 mod view;
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::session::Session;
 use sanderling_command::units::{self, Size, Span};
-use sanderling_core::checkpoint::Market;
-use serde::{Deserialize, Serialize};
 
 use crate::args::{PaceArgs, StorageArgs, TaskName, dollars};
 use crate::backend::{BackendSpec, TaskBackend, hex};
@@ -23,6 +24,7 @@ use crate::encryption::drawn;
 use crate::supervise::wall_clock;
 
 pub(crate) use agent::agent;
+use market::MarketArg;
 use store::{BagRecord, BagStore};
 pub(crate) use view::show;
 
@@ -103,25 +105,6 @@ pub struct BagArgs {
     pub(crate) wait: bool,
 }
 
-/// How a machine is paid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum MarketArg {
-    /// Cheap, and taken at any time
-    Spot,
-    /// Kept until it is given back
-    OnDemand,
-}
-
-impl From<MarketArg> for Market {
-    fn from(market: MarketArg) -> Self {
-        match market {
-            MarketArg::Spot => Self::Spot,
-            MarketArg::OnDemand => Self::OnDemand,
-        }
-    }
-}
-
 /// `task submit`.
 ///
 /// # Errors
@@ -171,9 +154,4 @@ fn absent(bag: &str, backend: &TaskBackend) -> Failure {
     let cause = format!("there is no bag {bag} in {backend}");
     let next = format!("sanderling task submit --bag {bag}, or the same with its --backend");
     Failure::new(Exit::NotFound, FailureKind::NoBag, cause).next(next)
-}
-
-/// Returns the name of a task of a bag.
-fn task_name(bag: &str, number: u32) -> String {
-    format!("{bag}.{number:06}")
 }

@@ -20,14 +20,32 @@ pub enum Market {
 
 /// The offer of an agent's machine to the next task that the agent starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BagAgent {
+pub struct AgentOffer {
     /// How its machine is paid.
     pub market: Market,
+    /// How many tasks more it may run at once.
+    pub slots: u32,
     /// Memory that no task of it uses.
     pub free_bytes: u64,
     /// Time that a start needs before the task goes on, and that a late observation may cost: the
     /// age at which a runner's lock is stale belongs to it.
     pub margin: Millis,
+    /// Whether it has a notice that it will be taken.
+    pub is_noticed: bool,
+}
+
+impl AgentOffer {
+    /// Returns whether a task more may start: none does while the machine has a notice.
+    #[must_use]
+    pub const fn has_room(&self) -> bool {
+        self.slots > 0 && !self.is_noticed
+    }
+
+    /// Returns whether a task that uses so much memory may start.
+    #[must_use]
+    pub const fn takes(&self, memory_bytes: u64) -> bool {
+        self.has_room() && memory_bytes <= self.free_bytes
+    }
 }
 
 /// The state of a task of a bag: it is free, has a runner, or has ended.
@@ -69,23 +87,51 @@ impl BagTask {
     }
 }
 
-/// Returns the task that an agent starts now, as an index.
+/// What all tasks of a bag have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BagTerms {
+    /// How many tasks; they are numbered from 1 on.
+    pub tasks: u32,
+    /// How long one is expected to run without a failure, with its checkpoints.
+    pub time: Millis,
+    /// Memory that one uses.
+    pub memory_bytes: u64,
+    /// When all have to be done.
+    pub deadline: Instant,
+}
+
+impl BagTerms {
+    /// Returns a task in this state, as far as its progress was recorded.
+    #[must_use]
+    pub fn task(&self, state: BagState, progress: Option<&TaskProgress>) -> BagTask {
+        let worked = progress.map_or(Millis(0), |it| it.worked);
+        let left = Millis(self.time.0.saturating_sub(worked.0));
+        BagTask { state, memory_bytes: self.memory_bytes, deadline: self.deadline, left }
+    }
+
+    /// Returns whether a task is late that ended then, or has not ended at `now`.
+    #[must_use]
+    pub fn is_late(&self, ended_at: Option<Instant>, now: Instant) -> bool {
+        ended_at.unwrap_or(now) > self.deadline
+    }
+}
+
+/// Returns the task that an agent starts now, as an index; `None` if none may start on its machine.
 ///
 /// A spot agent takes the free task with the earliest latest start, and urgent ones only if there
 /// are no others: they belong to agents on demand. While one of these is idle, the spot agent
 /// leaves them for a while ([`BagLooks::leaves_urgent`](super::BagLooks::leaves_urgent)). An agent
 /// on demand takes urgent tasks alone, so it costs nothing that a spot machine could do.
 #[must_use]
-pub fn next_task(now: Instant, agent: &BagAgent, tasks: &[BagTask]) -> Option<usize> {
-    let urgent = |task: &BagTask| task.is_urgent(now, agent.margin);
-    let fits =
-        |task: &BagTask| task.state == BagState::Free && task.memory_bytes <= agent.free_bytes;
+pub fn next_task(now: Instant, offer: &AgentOffer, tasks: &[BagTask]) -> Option<usize> {
+    let urgent = |task: &BagTask| task.is_urgent(now, offer.margin);
+    let fits = |task: &BagTask| task.state == BagState::Free && offer.takes(task.memory_bytes);
     let candidates = tasks.iter().enumerate().filter(|(_, task)| fits(task));
-    let taken = candidates.filter(|(_, task)| agent.market == Market::Spot || urgent(task));
+    let taken = candidates.filter(|(_, task)| offer.market == Market::Spot || urgent(task));
     taken
         .min_by_key(|(at, task)| {
-            let is_last = agent.market == Market::Spot && urgent(task);
-            (is_last, task.latest_start(agent.margin), *at)
+            let is_last = offer.market == Market::Spot && urgent(task);
+            (is_last, task.latest_start(offer.margin), *at)
         })
         .map(|(at, _)| at)
 }
@@ -189,8 +235,9 @@ mod tests {
         }
     }
 
-    fn agent(market: Market) -> BagAgent {
-        BagAgent { market, free_bytes: 100, margin: Millis(5000) }
+    fn agent(market: Market) -> AgentOffer {
+        let (slots, margin) = (1, Millis(5000));
+        AgentOffer { market, slots, free_bytes: 100, margin, is_noticed: false }
     }
 
     #[test]
@@ -222,11 +269,40 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_or_is_not_free_is_left() {
-        let spot = BagAgent { free_bytes: 9, ..agent(Market::Spot) };
+        let spot = AgentOffer { free_bytes: 9, ..agent(Market::Spot) };
         assert_eq!(next_task(Instant(0), &spot, &[task(100, 1)]), None);
         let done = BagTask { state: BagState::Done, ..task(100, 1) };
         assert_eq!(next_task(Instant(0), &agent(Market::Spot), &[done]), None);
         assert_eq!(on_demand_from(Millis(0), &[done]), None);
+    }
+
+    #[test]
+    fn machine_with_a_notice_or_without_a_slot_starts_no_task() {
+        for market in [Market::Spot, Market::OnDemand] {
+            // It is urgent.
+            let (offer, tasks) = (agent(market), [task(0, 1)]);
+            assert!(offer.has_room() && offer.takes(100) && !offer.takes(101));
+            assert_eq!(next_task(Instant(0), &offer, &tasks), Some(0));
+            let noticed = AgentOffer { is_noticed: true, ..offer };
+            let full = AgentOffer { slots: 0, ..offer };
+            for offer in [noticed, full] {
+                assert!(!offer.has_room() && !offer.takes(0));
+                assert_eq!(next_task(Instant(0), &offer, &tasks), None);
+            }
+        }
+    }
+
+    #[test]
+    fn progress_of_a_task_leaves_less_to_run() {
+        let (time, deadline) = (Millis(10_000), Instant(100 * SECOND));
+        let bag = BagTerms { tasks: 1, time, memory_bytes: 10, deadline };
+        assert_eq!(bag.task(BagState::Free, None), task(100, 10));
+        let worked = |worked| Some(TaskProgress { worked: Millis(worked), failures: 0 });
+        let left =
+            |progress: Option<TaskProgress>| bag.task(BagState::Free, progress.as_ref()).left;
+        assert_eq!([left(worked(4000)), left(worked(11_000))], [Millis(6000), Millis(0)]);
+        assert!(!bag.is_late(None, deadline) && bag.is_late(None, deadline + Millis(1)));
+        assert!(!bag.is_late(Some(deadline), deadline + Millis(1)), "it ended in time");
     }
 
     #[test]

@@ -101,12 +101,13 @@ mod tests {
     use sanderling_protocol::Instant;
 
     use super::*;
-    use crate::checkpoint::{BagAgent, BagTask, Market, next_task};
+    use crate::checkpoint::{AgentOffer, BagTask, Market, next_task};
 
     /// Plays the rounds of an agent in a bag whose tasks others have. Returns by task when it was
     /// looked at.
     fn rounds(tasks: u32, rounds: u64) -> BTreeMap<u32, Vec<u64>> {
-        let agent = BagAgent { market: Market::Spot, free_bytes: 1, margin: Millis(60_000) };
+        let (market, margin) = (Market::Spot, Millis(60_000));
+        let agent = AgentOffer { market, slots: 1, free_bytes: 1, margin, is_noticed: false };
         let (mut looks, mut looked) = (BagLooks::default(), BTreeMap::<u32, Vec<u64>>::new());
         for round in 0..rounds {
             let now = Millis(round * BAG_ROUND.0);

@@ -1,16 +1,19 @@
 //! A bag of tasks with a deadline, played on machines that are taken: which tasks are late, and for
 //! how long machines are paid.
 //!
-//! Which agent takes which task is decided by [`next_task`], what is done at a notice by
-//! [`NoticeChoice`]: the functions that agents and runners call.
+//! Which agent takes which task, and whether its machine has room for one, is decided by
+//! [`next_task`] and [`AgentOffer`], what is done at a notice by [`NoticeChoice`] and
+//! [`UnderWayChoice`]: those that the machines of agents and runners use. The rounds and looks of
+//! an agent ([`BagAgent`](super::BagAgent)) are left out: they take seconds, and what they see is
+//! there at once in a replay.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use sanderling_protocol::{Instant, Millis};
 
-use super::bag::{BagAgent, BagState, BagTask, Market, next_task};
-use super::forecast::NoticeChoice;
+use super::bag::{AgentOffer, BagState, BagTask, Market, next_task};
+use super::forecast::{NoticeChoice, UnderWayChoice};
 use super::replay::{IntervalPolicy, PlayedInterval};
 use crate::preemption::{Exponential, Model, Shape};
 
@@ -191,10 +194,35 @@ struct SpotMachine {
 }
 
 impl SpotMachine {
+    /// Returns the offer of its agent to the next task.
+    fn offer(&self, margin: Millis) -> AgentOffer {
+        let slots = u32::from(self.part.is_none());
+        AgentOffer { slots, is_noticed: self.is_noticed, ..idle(self.market, margin) }
+    }
+
     /// Returns whether it has no task, and may take one when it is ready.
-    const fn is_waiting(&self) -> bool {
-        let is_here = !self.is_over && !self.is_noticed && self.stopped_at.is_none();
-        is_here && self.part.is_none()
+    fn is_waiting(&self) -> bool {
+        !self.is_over && self.stopped_at.is_none() && self.offer(Millis(0)).has_room()
+    }
+}
+
+/// Returns the offer of an agent that runs no task.
+const fn idle(market: Market, margin: Millis) -> AgentOffer {
+    AgentOffer { market, slots: 1, free_bytes: 0, margin, is_noticed: false }
+}
+
+impl Part {
+    /// Returns whether its task is handed over at a notice that comes now, and leaves so much time:
+    /// a last dump would be stored in time, or the one under way will be.
+    fn hands_over(&self, takes: Millis, now: Millis, left: Millis) -> bool {
+        let elapsed = now.0.checked_sub(self.begins.0 + self.work.0);
+        match elapsed.filter(|_| self.dump > Millis(0)) {
+            None => NoticeChoice::of(takes, left) == NoticeChoice::Dump,
+            Some(elapsed) => {
+                let choice = UnderWayChoice::of(takes, Millis(elapsed), left);
+                matches!(choice, UnderWayChoice::GoOn { .. })
+            }
+        }
     }
 }
 
@@ -354,14 +382,15 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// A notice: a last dump is taken if it ends in time, and the task is given up. Without one the
-    /// task goes on here as before. No other one is begun.
+    /// A notice: a last dump is taken if it ends in time, or the one under way goes on if that does.
+    /// Then the task is given up. Without one it goes on here as before. No other one is begun.
     fn noticed(&mut self, at: usize) {
-        let policy = self.of.policy;
+        let (policy, now) = (self.of.policy, self.now);
         let machine = &mut self.machines[at];
         machine.is_noticed = true;
-        let choice = NoticeChoice::of(policy.dump, Millis(machine.ends.0 - self.now.0));
-        let Some(part) = machine.part.filter(|_| choice == NoticeChoice::Dump) else { return };
+        let left = Millis(machine.ends.0 - now.0);
+        let is_saved = |part: &Part| part.hands_over(policy.dump, now, left);
+        let Some(part) = machine.part.filter(is_saved) else { return };
         machine.hands_over = true;
         let worked = Millis(self.now.0.saturating_sub(part.begins.0));
         if worked < part.work {
@@ -472,8 +501,8 @@ impl<'a> Play<'a> {
             if !machine.is_ready || !machine.is_waiting() {
                 continue;
             }
-            let agent = self.agent(machine.market, self.of.bag.margin);
-            match next_task(self.wall(), &agent, &self.seen()) {
+            let offer = machine.offer(self.of.bag.margin);
+            match next_task(self.wall(), &offer, &self.seen()) {
                 Some(task) => self.begin(at, task, true),
                 None => self.retire(at),
             }
@@ -494,18 +523,14 @@ impl<'a> Play<'a> {
     /// Returns how many tasks need a machine on demand that is started now.
     fn urgent(&self) -> usize {
         let Millis(launch) = self.of.bag.launch;
-        let agent = self.agent(Market::OnDemand, Millis(self.of.bag.margin.0 + launch));
+        let offer = idle(Market::OnDemand, Millis(self.of.bag.margin.0 + launch));
         let mut seen = self.seen();
         let mut count = 0;
-        while let Some(task) = next_task(self.wall(), &agent, &seen) {
+        while let Some(task) = next_task(self.wall(), &offer, &seen) {
             seen[task].state = BagState::Running;
             count += 1;
         }
         count
-    }
-
-    fn agent(&self, market: Market, margin: Millis) -> BagAgent {
-        BagAgent { market, free_bytes: 0, margin }
     }
 
     const fn wall(&self) -> Instant {

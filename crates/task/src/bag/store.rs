@@ -5,18 +5,16 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use sanderling_command::failure::{Exit, Failure};
-use sanderling_core::checkpoint::TaskProgress;
+use sanderling_core::checkpoint::{AgentStatus, BagPresence, BagSight, BagTerms, TaskProgress};
 use sanderling_protocol::{Instant, Millis};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::MarketArg;
+use super::market::MarketArg;
 use crate::backend::{CHECK, TaskBackend, number_of};
+use crate::lock::steady_now;
 use crate::task_failure::TaskFailure;
-
-/// After so long a bag that is absent was removed: until then its backend may be away.
-const ABSENT_MAX: Duration = Duration::from_secs(10);
 
 /// What all tasks of a bag have in common. It is written once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +33,14 @@ pub(super) struct BagRecord {
     pub(super) memory_bytes: u64,
     /// When all have to be done.
     pub(super) deadline: Instant,
+}
+
+impl BagRecord {
+    /// Returns what the decisions about its tasks follow from.
+    pub(super) fn terms(&self) -> BagTerms {
+        let Self { tasks, time, memory_bytes, deadline, .. } = *self;
+        BagTerms { tasks, time, memory_bytes, deadline }
+    }
 }
 
 /// How a task ended. The first one that is written counts.
@@ -91,14 +97,9 @@ pub(super) struct AgentRecord {
     pub(super) ran: Option<Millis>,
 }
 
-/// An agent that wrote nothing for so long is not counted as running.
-const SILENT_AFTER: Millis = Millis(20_000);
-
 /// Looks again and again whether a bag is there.
 #[derive(Debug, Default)]
-pub(super) struct BagWatch {
-    absent_since: Option<tokio::time::Instant>,
-}
+pub(super) struct BagWatch(BagPresence);
 
 impl BagWatch {
     /// Returns whether the bag is there; until the next look nothing is done if not.
@@ -110,12 +111,12 @@ impl BagWatch {
         store: &BagStore,
         bag: &BagRecord,
     ) -> Result<bool, Failure> {
-        if store.has(bag).await? {
-            self.absent_since = None;
-            return Ok(true);
+        let is_there = store.has(bag).await?;
+        match self.0.seen(steady_now(), is_there) {
+            BagSight::There => Ok(true),
+            BagSight::Absent => Ok(false),
+            BagSight::Removed => Err(store.removed()),
         }
-        let since = self.absent_since.get_or_insert_with(tokio::time::Instant::now);
-        if since.elapsed() < ABSENT_MAX { Ok(false) } else { Err(store.removed()) }
     }
 }
 
@@ -130,14 +131,9 @@ impl AgentRecord {
         self.price * self.ran().0 as f64 / 3_600_000.0
     }
 
-    /// Returns whether it has written nothing for long.
-    pub(super) fn is_silent(&self, now: Instant) -> bool {
-        now.since(self.seen) > SILENT_AFTER
-    }
-
-    /// Returns whether it is an agent on demand that can take a task more.
-    pub(super) fn is_idle_on_demand(&self, now: Instant) -> bool {
-        self.market == MarketArg::OnDemand && self.has_room && !self.is_silent(now)
+    /// Returns what the decisions of other agents follow from.
+    pub(super) fn status(&self) -> AgentStatus {
+        AgentStatus { market: self.market.into(), has_room: self.has_room, seen: self.seen }
     }
 }
 
@@ -386,6 +382,11 @@ fn is_of_one(failure: &Failure) -> bool {
     TaskFailure::LocalFile.is(failure) || TaskFailure::DataLost.is(failure)
 }
 
+/// Returns the name of a task of a bag.
+pub(super) fn task_name(bag: &str, number: u32) -> String {
+    format!("{bag}.{number:06}")
+}
+
 fn digits(number: u32) -> String {
     format!("{number:0DIGITS$}")
 }
@@ -437,14 +438,5 @@ mod tests {
         let before = r#"{"market":"spot","price":1,"since":1000000,"seen":3000000,"running":[1]}"#;
         let before: AgentRecord = serde_json::from_str(before).expect("readable");
         assert_eq!((before.ran(), before.has_room), (Millis(2000), false));
-    }
-
-    #[test]
-    fn idle_agent_on_demand_has_room_and_has_written_itself_down_lately() {
-        let now = Instant(1020 * SECOND);
-        assert!(record().is_idle_on_demand(now));
-        assert!(!record().is_idle_on_demand(Instant(1031 * SECOND)), "it may be dead");
-        assert!(!AgentRecord { has_room: false, ..record() }.is_idle_on_demand(now));
-        assert!(!AgentRecord { market: MarketArg::Spot, ..record() }.is_idle_on_demand(now));
     }
 }

@@ -7,13 +7,14 @@ use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::output::{Align, Table};
 use sanderling_command::session::Session;
 use sanderling_command::units;
-use sanderling_core::checkpoint::{BagState, BagTask, on_demand_from};
+use sanderling_core::checkpoint::{BagState, on_demand_from};
 use sanderling_protocol::{Instant, Millis};
 use serde::Serialize;
 use tokio::time::sleep;
 
+use super::market::MarketArg;
 use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, EndedError};
-use super::{BagArgs, MarketArg, absent};
+use super::{BagArgs, absent};
 use crate::backend::TaskBackend;
 use crate::supervise::wall_clock;
 
@@ -128,8 +129,8 @@ async fn look(
     let bag = &args.bag.0;
     store.add_ended(record.tasks, ended).await?;
     let progress = store.all_progress(record.tasks, &BTreeSet::new(), |_| {}).await?;
-    let (agents, now) = (store.agents(|_| {}).await?, wall_clock());
-    let alive = agents.values().filter(|it| !it.is_silent(now));
+    let (agents, now, terms) = (store.agents(|_| {}).await?, wall_clock(), record.terms());
+    let alive = agents.values().filter(|it| !it.status().is_silent(now));
     let running: BTreeMap<u32, ()> =
         alive.flat_map(|it| it.running.iter().map(|number| (*number, ()))).collect();
     let (mut rows, mut open) = (Vec::new(), Vec::new());
@@ -148,12 +149,7 @@ async fn look(
             None => TaskState::Waits,
         };
         if end.is_none() {
-            open.push(BagTask {
-                state: BagState::Free,
-                memory_bytes: record.memory_bytes,
-                deadline: record.deadline,
-                left: Millis(record.time.0.saturating_sub(worked.0)),
-            });
+            open.push(terms.task(BagState::Free, so_far));
         }
         let read = end.and_then(|end| end.as_ref().ok());
         rows.push(TaskRow {
@@ -162,7 +158,7 @@ async fn look(
             worked_seconds: worked.0 as f64 / 1000.0,
             failures: so_far.map_or(0, |it| it.failures),
             ended_at: read.map(|it| units::instant(it.at)),
-            is_late: read.map_or(now, |it| it.at) > record.deadline,
+            is_late: terms.is_late(read.map(|it| it.at), now),
             market: read.map(|it| it.market),
             why,
         });
@@ -185,7 +181,7 @@ fn agent_row(id: String, agent: &AgentRecord, now: Instant) -> AgentRow {
         id,
         market: agent.market,
         running: agent.running.clone(),
-        is_silent: agent.is_silent(now),
+        is_silent: agent.status().is_silent(now),
         seconds: agent.ran().0 as f64 / 1000.0,
         dollars: agent.dollars(),
     }

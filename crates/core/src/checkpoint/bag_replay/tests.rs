@@ -116,6 +116,28 @@ fn machine_with_a_notice_that_is_too_short_for_a_dump_takes_no_other_task() {
     assert_eq!(run.elapsed.0, 2 * (120_000 + work.0 + 600_000));
 }
 
+/// The notice is as long as a dump, so none is begun for it. The one under way has half of its time
+/// left.
+#[test]
+fn dump_under_way_at_a_short_notice_is_finished_and_its_task_handed_over() {
+    let model = model("exponential:mean=2h");
+    let policy = BagPolicy { notice: Millis(60_000), ..HOURLY };
+    let run = |life: u64| {
+        let mut draws = [draw_of(&model, Millis(life)), u64::MAX].into_iter();
+        let bag = ReplayedBag { tasks: 1, ..BAG };
+        BagReplay::new(&model, bag, policy).run(|| draws.next().expect("two"))
+    };
+    let dumped = 120_000 + HOUR + 60_000;
+    let saved = run(dumped + 30_000);
+    assert_eq!((saved.lost, saved.taken, saved.dumped), (Millis(0), 0, Millis(60_000)));
+    // Launch, reading, and the second hour.
+    assert_eq!(saved.elapsed.0, dumped + 120_000 + 60_000 + HOUR);
+    // The dump has just begun: its rest with the margin does not end in time.
+    let late = run(dumped + 5000);
+    assert_eq!(late.taken, 1);
+    assert!(late.lost > Millis(0), "{late:?}");
+}
+
 /// A machine is cut off in its third dump, which goes into the first slot, and the next one in the
 /// dump after it, which goes into the second.
 #[test]
