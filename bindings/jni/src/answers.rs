@@ -16,7 +16,8 @@ use crate::memory::view;
 use crate::runtime::{handle, wait};
 
 /// Bytes up to which a range is copied into Java's heap: a view of its own, and a handle to
-/// release, cost more than the copy.
+/// release, cost more than the copy. A page, up to which a datanode copies as well
+/// (`COPIED_BYTES_MAX`). Chosen, not measured.
 const COPIED_BYTES: usize = 4 << 10;
 
 /// The result for each of many.

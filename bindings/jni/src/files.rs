@@ -11,7 +11,8 @@ use crate::memory::{BufferRange, copied, copy_to, source, target};
 use crate::native::native;
 use crate::runtime::{enter, named};
 
-/// Bytes read or written for an array in one step: what is in flight for it in native memory.
+/// Bytes read or written for an array in one step: what is in flight for it in native memory. As
+/// many as one frame to a datanode requests by default (`ClientConfig::read_frame_bytes_max`).
 const PIECE_BYTES: usize = 4 << 20;
 
 native! {

@@ -12,7 +12,7 @@ use pyo3::{IntoPyObjectExt, ffi};
 
 use crate::buffer::ReadBuffer;
 
-/// Bytes shown of a long buffer.
+/// Bytes shown of a long buffer by its `repr`: they fit into one line. Chosen, not measured.
 const SHOWN_BYTES: usize = 32;
 
 /// Read-only bytes of an object, not copied: those of a read on the same host lie in the datanode's

@@ -14,8 +14,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::raised;
 
-/// How often a waiting call looks for Ctrl-C.
-const SIGNALS_EVERY: Duration = Duration::from_millis(200);
+/// Pause between two looks of a waiting call for Ctrl-C: a person does not notice it, and each look
+/// takes the interpreter's lock. Chosen, not measured.
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 static DRIVER: Mutex<Option<(u32, &'static Driver)>> = Mutex::new(None);
 
@@ -81,7 +82,7 @@ pub(crate) fn wait<T: Send>(
     let mut call = pin!(call);
     loop {
         let turn = py.detach(|| {
-            driver.wait(async { tokio::time::timeout(SIGNALS_EVERY, call.as_mut()).await })
+            driver.wait(async { tokio::time::timeout(SIGNAL_POLL_INTERVAL, call.as_mut()).await })
         });
         match turn {
             Ok(result) => return result.map_err(|error| raised(py, &error)),

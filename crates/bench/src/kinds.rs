@@ -68,19 +68,23 @@ pub(super) enum RunMethod {
     LocationClass,
 }
 
-/// `--size` of the types that move blocks of data.
+/// Bytes of one operation of the types that move blocks of data, without `--size`. Sixteen of them
+/// fill a block of 1 MiB. Chosen, not measured.
 const PIECE: Bytes = Bytes::Or(64 << 10);
 
-/// `--size` of the types for key-values.
+/// Bytes of one value of the types for key-values, without `--size`. Above the 512 bytes that the
+/// catalog keeps itself (`INLINE_BYTES_MAX`), so the value is in a block. Chosen, not measured.
 const VALUE: Bytes = Bytes::Or(1 << 10);
 
-/// `--size` of the types for small objects.
+/// Bytes of one object of the types for small objects, without `--size`. The catalog keeps them
+/// itself, as `scale` and `noisy` have their values. Chosen, not measured.
 const SMALL: Bytes = Bytes::Or(64);
 
 /// Bytes of an integer, as in Crail.
 const INTEGER: Bytes = Bytes::Always(4);
 
-/// `--depth` of the types that Crail calls asynchronous.
+/// Operations in flight, without `--depth`, of the types that Crail calls asynchronous. Chosen, not
+/// measured: the tables of docs/PERFORMANCE.md are of this depth.
 const ASYNC: u32 = 16;
 
 use Depth::{One, Window, Workers};

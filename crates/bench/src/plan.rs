@@ -12,10 +12,12 @@ use crate::failure::Failure;
 use crate::refused;
 use crate::units::{Size, Span};
 
-/// Look-ups of one operation.
+/// Look-ups of one operation without `--batch`: as many as the client sends in one frame
+/// (`BATCH_MAX` of the core's `client`).
 const BATCH: u32 = 128;
 
-/// Files of the tree.
+/// Files of the tree without `--paths`: more than one frame of look-ups has ([`BATCH`]), so a
+/// repeated look-up is not that of the same frame. Chosen, not measured.
 const PATHS: u64 = 10_000;
 
 /// `sanderling bench`.

@@ -9,10 +9,11 @@ use super::error::BenchError;
 use super::scenario::{Moved, Scenario, Stateless};
 use super::work::{BenchThread, scattered};
 
-/// Bytes that a buffered stream reads at a time.
+/// Bytes that a buffered stream reads at a time: one block.
 pub(super) const READ_AHEAD: u64 = 1 << 20;
 
-/// Parts of a multifile.
+/// Parts of a multifile: more than the nodes of a small cluster, so that all of them are read from
+/// at once. Chosen, not measured.
 pub(super) const PARTS: u64 = 16;
 
 /// `write`, `write-async`.

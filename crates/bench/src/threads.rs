@@ -15,8 +15,9 @@ use super::plan::{BenchPlan, Switch};
 use super::scenario::{Counter, Measured, OperationBudget, Scenario, run};
 use super::work::BenchThread;
 
-/// How long threads may take to end when one of them failed.
-const END_WITHIN: Duration = Duration::from_secs(2);
+/// How long threads may take to end when one of them failed: each ends after the operation in
+/// flight. The command goes on without those that are late. Chosen, not measured.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A message from a thread.
 enum ThreadMessage {
@@ -195,7 +196,7 @@ impl Threads {
         self.stop.store(true, Ordering::Relaxed);
         self.phase = None;
         let all = async { while self.messages.recv().await.is_some() {} };
-        let _ = tokio::time::timeout(END_WITHIN, all).await;
+        let _ = tokio::time::timeout(END_TIMEOUT, all).await;
     }
 }
 

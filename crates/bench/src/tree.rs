@@ -10,7 +10,8 @@ use super::error::BenchError;
 use super::scenario::{Moved, Stateless};
 use super::work::{BenchThread, Workload, scattered, window};
 
-/// Files of one directory of the tree.
+/// Files of one directory of the tree: it fits into one page of a listing (4,096 entries). Chosen,
+/// not measured.
 const FILES: u64 = 1000;
 
 /// The file that is made last: with it the tree is whole and can be used again.

@@ -9,7 +9,8 @@ use super::error::BenchError;
 use super::scenario::{Moved, Stateless};
 use super::work::{BenchThread, scattered, window};
 
-/// Values that are prepared to be got, or that a put of keys goes round.
+/// Values that are prepared to be got, or that a put of keys goes round: they are spread over all
+/// nodes. Chosen, not measured.
 const VALUES: u64 = 1000;
 
 /// Values of one thread, in a table or a directory.

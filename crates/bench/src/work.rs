@@ -6,14 +6,16 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::{CreateMode, ObjectKind};
+use sanderling_protocol::split_mix::mixed;
 use sanderling_protocol::{Path, StorageClass};
 
 use super::error::BenchError;
 
-/// Bytes given to a writer at once while the store is filled.
+/// Bytes given to a writer at once while the store is filled: one block.
 const FILL_BYTES: u64 = 1 << 20;
 
-/// Objects put at once while the store is filled.
+/// Objects put at once while the store is filled: as many requests as the client sends in one frame
+/// (`BATCH_MAX` of the core's `client`).
 const PUT_AT_ONCE: usize = 128;
 
 /// What the operations of all threads have in common.
@@ -128,7 +130,7 @@ impl BenchThread {
     }
 }
 
-/// Bytes of an integer.
+/// Bytes of an integer, as in Crail's iobench.
 pub(super) const INTEGER_BYTES: u64 = 4;
 
 /// Returns an integer as it is written: the low bits, the lowest byte first.
@@ -158,12 +160,9 @@ pub(super) fn window<T>(list: &[T], items: u32, index: u64) -> &[T] {
     &list[first as usize..][..items]
 }
 
-/// Spreads indices over 64 bits, the same way in every run (SplitMix64's finalizer).
+/// Spreads indices over 64 bits, the same way in every run.
 pub(super) const fn scattered(index: u64) -> u64 {
-    let mut mixed = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    mixed(index)
 }
 
 #[cfg(test)]

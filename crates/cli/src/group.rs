@@ -33,15 +33,15 @@ const ORDER_TRY_MIN: Duration = Duration::from_secs(1);
 /// Time in which the next leader must show once the former one has taken the order to move the
 /// leadership: three times the 0.8 s without a leader after which an election begins at the latest,
 /// and some round trips.
-const LEADS_WITHIN: Duration = Duration::from_millis(2500);
+const LEADER_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Time of one look at one member, so that a silent one leaves time for the others. Chosen, not
 /// measured.
-const LOOK_WITHIN: Duration = Duration::from_millis(500);
+const MEMBER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Pause before the members are looked at again. About the time between two heartbeats (60 ms),
 /// which show the leader to the others.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// List namenodes of a group, move the leadership, remove members.
 #[derive(Debug, Subcommand)]
@@ -242,7 +242,7 @@ async fn moved(
     named: Option<MemberId>,
     until: Option<Instant>,
 ) -> Result<Members, Failure> {
-    let limit = Instant::now() + LEADS_WITHIN;
+    let limit = Instant::now() + LEADER_TIMEOUT;
     let limit = until.map_or(limit, |until| until.min(limit));
     let mut watch = MoveWatch { view: MoveView::new(former, named), failed: None };
     let is_moved = tokio::select! {
@@ -271,11 +271,11 @@ impl MoveWatch {
         let addresses: Vec<&str> = std::iter::once(former.as_str()).chain(others).collect();
         loop {
             for address in addresses.iter().copied() {
-                match timeout(LOOK_WITHIN, group_page(address, &session.credentials)).await {
+                match timeout(MEMBER_TIMEOUT, group_page(address, &session.credentials)).await {
                     Ok(Ok(page)) => self.view.take(address, members_of(page)),
                     Ok(Err(error)) => self.failed = Some(error),
                     Err(_) => {
-                        let (address, waited) = (address.to_owned(), LOOK_WITHIN);
+                        let (address, waited) = (address.to_owned(), MEMBER_TIMEOUT);
                         self.failed = Some(CallError::TimedOut { address, waited });
                     }
                 }
@@ -283,7 +283,7 @@ impl MoveWatch {
                     return;
                 }
             }
-            sleep(LOOK_PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 

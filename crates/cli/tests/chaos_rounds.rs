@@ -12,14 +12,14 @@ mod disk;
 mod faults;
 #[path = "chaos_rounds/fleet.rs"]
 mod fleet;
+#[path = "chaos_rounds/injected_bugs.rs"]
+mod injected_bugs;
 #[path = "chaos_rounds/judge.rs"]
 mod judge;
 #[path = "chaos_rounds/load.rs"]
 mod load;
 #[path = "chaos/lots.rs"]
 mod lots;
-#[path = "chaos_rounds/mistakes.rs"]
-mod mistakes;
 #[path = "chaos_rounds/model.rs"]
 mod model;
 #[path = "chaos_rounds/proxy.rs"]
@@ -93,16 +93,16 @@ fn every_promise_holds_through_a_few_faults() {
 fn every_promise_that_is_broken_by_hand_is_found_broken() {
     block_on_within(ROUND_MAX * 4, async {
         let mut whole: Option<World> = None;
-        for (mistake, promise) in mistakes::ALL {
+        for (bug, promise) in injected_bugs::ALL {
             let mut world = match whole.take() {
                 Some(world) => world,
                 None => World::start(1, 0, "always").await,
             };
-            let found = mistakes::make(mistake, &mut world).await;
-            let found = found.expect_err("the mistake is found");
-            eprintln!("{mistake:?}: {found:?}");
-            assert_eq!(found.promise, promise, "{mistake:?}: {found:?}");
-            if mistake.leaves_all_whole() {
+            let found = injected_bugs::inject(bug, &mut world).await;
+            let found = found.expect_err("the bug is found");
+            eprintln!("{bug:?}: {found:?}");
+            assert_eq!(found.promise, promise, "{bug:?}: {found:?}");
+            if bug.leaves_all_whole() {
                 whole = Some(world);
             } else {
                 world.abandon();

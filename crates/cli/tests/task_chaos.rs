@@ -7,12 +7,12 @@
 //! `SANDERLING_TASK_SEED`, `_ROUNDS` and `_WORLD` select what is run.
 
 mod cluster;
+#[path = "task_chaos/injected_bugs.rs"]
+mod injected_bugs;
 #[path = "task_chaos/judge.rs"]
 mod judge;
 #[path = "chaos/lots.rs"]
 mod lots;
-#[path = "task_chaos/mistakes.rs"]
-mod mistakes;
 #[path = "task_chaos/store.rs"]
 mod store;
 #[path = "task_chaos/task.rs"]

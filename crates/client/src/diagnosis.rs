@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// How long the peer may take to show which protocol it uses. A server of HTTP or TLS answers at
 /// once. The user waits this much longer for an error; if the answer is lost, the error is the one
-/// that there was before.
-const PROBE_WITHIN: Duration = Duration::from_secs(1);
+/// that there was before. Chosen, not measured.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many bytes show which protocol it is: `HTTP/` has five, the beginning of a TLS record two.
 const PROBE_BYTES: usize = 5;
@@ -28,7 +28,7 @@ pub async fn diagnosed(address: &str, error: CallError, deadline: Instant) -> Ca
     if !is_strange {
         return error;
     }
-    let deadline = deadline.min(Instant::now() + PROBE_WITHIN);
+    let deadline = deadline.min(Instant::now() + PROBE_TIMEOUT);
     let Ok(Some(first)) = timeout_at(deadline, first_bytes(address)).await else { return error };
     let found = match first {
         [b'H', b'T', b'T', b'P', b'/'] => WrongPeer::Http,

@@ -42,11 +42,11 @@ const AHEAD_BYTES_MIN: usize = 64 << 10;
 /// Longest time that a node on this machine is waited for. After it the call goes on over TCP. A
 /// node answers within microseconds, so one that has not by then is stopped or gone. A third of an
 /// attempt at a datanode (3 s by default), which TCP still has. Chosen, not measured.
-const WITHIN: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time for which the memory of a node that is gone may stay mapped: short beside the seconds that
 /// its replacement takes to start.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One range of a read: its bytes, a refusal, or nothing if it has to be read over TCP.
 pub(crate) type LocalRanges = Vec<Option<Result<Bytes, Refusal>>>;
@@ -138,7 +138,7 @@ impl LocalNodes {
         deadline: Instant,
     ) -> Option<(LocalRanges, u16)> {
         let peer = self.peer(pool, node, address)?;
-        match peer.lease(ranges, deadline.min(Instant::now() + WITHIN)).await {
+        match peer.lease(ranges, deadline.min(Instant::now() + ANSWER_TIMEOUT)).await {
             Ok(read) => read,
             Err(error) => {
                 self.went_wrong(&peer, &error);
@@ -161,7 +161,7 @@ impl LocalNodes {
             return None;
         }
         let peer = self.peer(pool, placed.block.node, address)?;
-        match peer.write(placed, piece, deadline.min(Instant::now() + WITHIN)).await {
+        match peer.write(placed, piece, deadline.min(Instant::now() + ANSWER_TIMEOUT)).await {
             Ok(written) => written.and_then(|written| self.settled(&peer, written)),
             Err(error) => {
                 self.went_wrong(&peer, &error);
@@ -191,7 +191,7 @@ impl LocalNodes {
             Some(ConnectionState::Here(peer)) => Arc::clone(peer),
             _ => return None,
         };
-        match peer.stage(piece, deadline.min(Instant::now() + WITHIN)).await {
+        match peer.stage(piece, deadline.min(Instant::now() + ANSWER_TIMEOUT)).await {
             Ok(ahead) => ahead,
             Err(error) => {
                 self.went_wrong(&peer, &error);
@@ -208,7 +208,7 @@ impl LocalNodes {
         deadline: Instant,
     ) -> Option<Result<(), Refusal>> {
         let peer = Arc::clone(ahead.peer());
-        match ahead.commit(placed, deadline.min(Instant::now() + WITHIN)).await {
+        match ahead.commit(placed, deadline.min(Instant::now() + ANSWER_TIMEOUT)).await {
             Ok(written) => self.settled(&peer, written),
             Err(error) => {
                 self.went_wrong(&peer, &error);
@@ -270,9 +270,9 @@ const fn is_protocol_fault(error: &CallError) -> bool {
 /// reuse it.
 async fn watch(nodes: Weak<LocalNodes>, peer: Weak<Peer>) {
     loop {
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
         let (Some(nodes), Some(peer)) = (nodes.upgrade(), peer.upgrade()) else { return };
-        if peer.is_gone(Instant::now() + WITHIN).await {
+        if peer.is_gone(Instant::now() + ANSWER_TIMEOUT).await {
             return nodes.broke(&peer);
         }
     }

@@ -27,11 +27,11 @@ pub(crate) use reply_of;
 
 /// First pause between two looks whether a store has everything; each further one is twice as long.
 /// A store that is a directory takes a few milliseconds for a small file.
-const DURABLE_LOOK_MIN: Duration = Duration::from_millis(5);
+const DURABLE_POLL_MIN: Duration = Duration::from_millis(5);
 
 /// Longest such pause. A bucket's write takes 20 to 100 ms, and an object takes several: a wait
 /// ends at most about one of them too late, for five requests a second.
-const DURABLE_LOOK_MAX: Duration = Duration::from_millis(200);
+const DURABLE_POLL_MAX: Duration = Duration::from_millis(200);
 
 impl Client {
     /// Returns an object's metadata, such as its id, kind, length in bytes and whether it is
@@ -224,7 +224,7 @@ impl Client {
         within: Duration,
     ) -> Result<Option<Durability>, ClientError> {
         let until = Instant::now() + within;
-        let mut pause = DURABLE_LOOK_MIN;
+        let mut pause = DURABLE_POLL_MIN;
         let mut target = None;
         loop {
             let Some(found) = self.durability(path).await? else {
@@ -239,7 +239,7 @@ impl Client {
                 return Ok(Some(found));
             }
             sleep(pause).await;
-            pause = (pause * 2).min(DURABLE_LOOK_MAX);
+            pause = (pause * 2).min(DURABLE_POLL_MAX);
         }
     }
 

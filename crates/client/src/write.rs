@@ -25,7 +25,8 @@ use crate::leases::RenewedLease;
 use crate::local::StagedPiece;
 use crate::metrics::count;
 
-/// Length of a full piece.
+/// Bytes of a full piece: those of a full block (`PIECE_BYTES_MAX` of the core), so that it costs
+/// one write.
 const PIECE_BYTES: usize = PIECE_BYTES_MAX as usize;
 
 /// Writes one object, in order, once.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::failure::{Exit, Failure, FailureKind};
-use crate::process::LOOK_EVERY;
+use crate::process::POLL_INTERVAL;
 use crate::ready::Ready;
 
-/// How long a server may take to serve on a busy machine.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How long a server may take to serve on a busy machine; an idle one takes well under a second.
+/// After it the command fails with the end of the server's log. Chosen, not measured.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process of this program. Dropping it kills it.
 #[derive(Debug)]
@@ -42,13 +43,13 @@ impl ChildServer {
         Ok(Self { name: name.to_owned(), child, ready_file, log })
     }
 
-    /// Returns its name.
+    /// Returns the name that [`Self::spawn`] was given: that of its log and ready file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns its process's id.
+    /// Returns its process's id. The process may have ended meanwhile.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -77,12 +78,12 @@ impl ChildServer {
     /// # Errors
     /// As [`Self::ready`]; deadline (124) when that takes too long.
     pub async fn serves(&mut self) -> Result<Ready, Failure> {
-        let limit = Instant::now() + READY_WITHIN;
+        let limit = Instant::now() + READY_TIMEOUT;
         while Instant::now() < limit {
             if let Some(ready) = self.ready()? {
                 return Ok(ready);
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         let cause = format!("{} does not serve in time: {}", self.name, self.last_words());
         Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause))

@@ -20,8 +20,10 @@ use crate::refused::{self, unexpected};
 use crate::session::Session;
 use crate::units;
 
-/// Time after a deadline within which the namenode reports what became of the node.
-pub const VERDICT_WITHIN: Duration = Duration::from_secs(10);
+/// Time after a deadline within which the namenode reports what became of the node. It declares
+/// losses at the deadline, or up to 10 s later after an absence of its own (`AFTER_ABSENCE_MAX` of
+/// the catalog's `service_time`).
+pub const VERDICT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The plan of a drain that is not begun, with the forecast of it.
 #[derive(Debug, Serialize)]
@@ -125,7 +127,8 @@ impl DryRun {
     }
 }
 
-/// Describes a drain that waits for room.
+/// Describes a drain that waits for room, for people: how many bytes find none on other nodes, and
+/// what makes room.
 #[must_use]
 pub fn no_room(node: &NodeInfo, bytes: u64) -> String {
     format!(

@@ -6,15 +6,16 @@ use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{Policy, Refusal};
 
-use crate::drain_plan::{self, VERDICT_WITHIN};
+use crate::drain_plan::{self, VERDICT_TIMEOUT};
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::fleet::{forecast, nodes, title};
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::{refused, units};
 
-/// How often the node is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two looks at the node while a command waits for its drain. A person sees no shorter
+/// one, and a look is one small request. Chosen, not measured.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A drain that was ordered, as it is waited for.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl DrainWait {
     pub async fn end(mut self, session: &Session, client: &Client) -> Result<NodeInfo, Failure> {
         let bytes = self.ordered.exposure_bytes;
         let mut progress = Progress::start(session.output, "moving", Some(bytes));
-        let limit = self.deadline.map(|deadline| deadline + VERDICT_WITHIN);
+        let limit = self.deadline.map(|deadline| deadline + VERDICT_TIMEOUT);
         let mut is_without_room = self.is_noted;
         loop {
             let info = self.look(session, client).await?;
@@ -66,7 +67,7 @@ impl DrainWait {
                 return Err(late(&info));
             }
             tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = session.ended.cancelled() => {
                     let left = units::bytes(drain.left_bytes);
                     let failure = Failure::silent(Exit::Interrupted).tried(format_args!(
@@ -106,7 +107,7 @@ fn late(info: &NodeInfo) -> Failure {
     Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
         .tried(format_args!(
             "waited {} longer for the namenode to declare the node empty or gone",
-            units::duration(VERDICT_WITHIN)
+            units::duration(VERDICT_TIMEOUT)
         ))
         .next("sanderling node ls --all")
 }

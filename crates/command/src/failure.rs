@@ -43,7 +43,8 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Returns the number given to the shell.
+    /// Returns the number that the shell gets. docs/CLI.md lists them; they stay the same between
+    /// releases.
     #[must_use]
     pub const fn code(self) -> i32 {
         self as i32
@@ -70,7 +71,9 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Makes a failure from its cause.
+    /// Makes a failure from its cause: lower case, the fact, then the values. Add what was tried
+    /// and the next command with [`Self::tried()`] and [`Self::next()`]; where an error is the
+    /// cause, use [`Self::caused`].
     #[must_use]
     pub fn new(exit: Exit, kind: impl Into<FailureKind>, cause: impl fmt::Display) -> Self {
         Self {
@@ -161,7 +164,8 @@ impl Failure {
         self
     }
 
-    /// Adds what was tried.
+    /// Adds what was tried, such as the address or the whole path. The first one given, nearest to
+    /// the cause, stays.
     #[must_use]
     pub fn tried(mut self, tried: impl fmt::Display) -> Self {
         self.tried.get_or_insert_with(|| tried.to_string());
@@ -182,13 +186,14 @@ impl Failure {
         self
     }
 
-    /// Returns whether there is no message.
+    /// Returns whether there is no message: the command ends with its code and prints nothing.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.cause.is_empty()
     }
 
-    /// Returns the failure as scripts read it.
+    /// Returns the failure as scripts read it with `--json`: kind, cause, what was tried, the next
+    /// command and the exit code (docs/CLI.md). Passwords in URLs are left out.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         #[derive(Serialize)]

@@ -31,7 +31,8 @@ pub fn title(info: &NodeInfo) -> String {
     format!("node {} ({})", info.id, info.name)
 }
 
-/// Describes what is expected of a drain.
+/// Describes what is expected of a drain, in one line for people: bytes, targets, rate, time, and
+/// in capitals what will not be saved.
 #[must_use]
 pub fn forecast(forecast: &Forecast) -> String {
     if forecast.left_bytes == 0 && forecast.skipped_bytes == 0 {

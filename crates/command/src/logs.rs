@@ -32,15 +32,16 @@ pub enum LogSource {
 }
 
 /// Longest line of a text log, in bytes. The longest that servers write themselves have a few
-/// hundred; a request that is refused may name a path of 32 KiB.
+/// hundred; a request that is refused may name a path of 32 KiB. Chosen, not measured.
 const LINE_BYTES_MAX: usize = 2048;
 
 /// What is kept of it for the end of a line that was cut: its words, a number, the escape that ends
 /// a colour, and the end of the line.
 const CUT_BYTES_MAX: usize = 48;
 
-/// How long a server that ends waits for the lines of its log that have not left.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+/// How long a server that ends waits for the lines of its log that have not left. Where stderr
+/// takes nothing for a second, its reader is gone or stands still. Chosen, not measured.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What writes the lines of a server's log. A tool writes its own.
 static THREAD: OnceLock<LogThread> = OnceLock::new();
@@ -65,7 +66,7 @@ impl Write for Stderr {
 /// Waits until what was logged has left, and for a second at most.
 pub(crate) fn flush() {
     if let Some(thread) = THREAD.get() {
-        thread.flush(FLUSH_WITHIN);
+        thread.flush(FLUSH_TIMEOUT);
     }
 }
 

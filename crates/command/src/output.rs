@@ -134,7 +134,8 @@ struct TableCell {
 }
 
 impl Table {
-    /// Starts a table with these headings.
+    /// Starts a table with these headings, from left to right. A heading is also the name by which
+    /// [`Self::fit`] removes its column.
     #[must_use]
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }

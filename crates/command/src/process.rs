@@ -15,6 +15,8 @@ use crate::failure::{Exit, Failure, FailureKind};
 /// separated by the unit separator. Python sets it: there, `current_exe` is the interpreter.
 pub const PROGRAM: &str = "SANDERLING_EXE";
 
+/// The byte between the words of the program's variable: ASCII's unit separator, which no path or
+/// argument of ours has.
 const SEPARATOR: u8 = 0x1f;
 
 /// What a server in the background reads from standard input before it does anything.
@@ -25,8 +27,10 @@ pub const RELEASE: &[u8] = b"\n";
 /// that the command which starts it was not given.
 const KEPT: [&str; 4] = [PROGRAM, "SANDERLING_CONFIG_HOME", "SANDERLING_LOG", "SANDERLING_OTLP"];
 
-/// Time between two checks of a condition that is waited for.
-pub const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Time between two checks of a condition that is waited for, such as the end of a process.
+/// Commands are late by this much at most, and a check is a system call or two. Chosen, not
+/// measured.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A process that a file records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +48,8 @@ impl RecordedProcess {
         start_time(pid).map(|start_time| Self { pid, start_time })
     }
 
-    /// Returns whether that very process still runs.
+    /// Returns whether that very process still runs: another one that got its id since does not
+    /// count, because it started later. A zombie has ended.
     #[must_use]
     pub fn is_running(self) -> bool {
         start_time(self.pid) == Some(self.start_time)
@@ -67,7 +72,7 @@ impl RecordedProcess {
             if Instant::now() >= until {
                 return false;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         true
     }

@@ -8,8 +8,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::output::Output;
 use crate::units;
 
-/// How often a line is written when stderr is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Time between two lines when stderr is no terminal: six a minute show that a command goes on, and
+/// fill no log. Chosen, not measured.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The unit of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,17 +69,19 @@ impl Progress {
         label.clone_into(&mut self.label);
     }
 
-    /// Adds to what is done.
+    /// Adds to what is done, in bytes or steps. It draws the bar, or writes a line every ten
+    /// seconds where stderr is no terminal.
     pub fn add(&mut self, more: u64) {
         self.set(self.done + more);
     }
 
-    /// Sets how much is done in all.
+    /// Sets how much is done in all, in bytes or steps; it may also go back. It shows it as
+    /// [`Self::add`] does.
     pub fn set(&mut self, done: u64) {
         self.done = done;
         match &self.bar {
             Some(bar) => bar.set_position(done),
-            None if !self.is_quiet && self.printed.elapsed() >= LINE_EVERY => {
+            None if !self.is_quiet && self.printed.elapsed() >= LINE_INTERVAL => {
                 self.printed = Instant::now();
                 let _ = writeln!(std::io::stderr(), "{}", self.line());
             }
@@ -86,7 +89,8 @@ impl Progress {
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar from the terminal; lines that were written stay. Call it before the result
+    /// is printed.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

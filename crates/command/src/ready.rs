@@ -26,7 +26,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Describes this process.
+    /// Describes this process as one that serves there; the id is its own. Write it
+    /// ([`Self::write`]) once callers can connect.
     #[must_use]
     pub fn here(address: String, http_address: Option<String>, cluster: Option<ClusterId>) -> Self {
         let cluster = cluster.map(|cluster| format!("{:016x}", cluster.0));

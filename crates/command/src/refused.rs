@@ -10,7 +10,9 @@ use crate::failure::{Exit, Failure, FailureKind};
 /// The next step of a caller that named another server.
 const WITH_THE_ADDRESS: &str = "the same with --namenode HOST:PORT";
 
-/// Returns the failure of a client's call.
+/// Returns the failure of a client's call: exit code, cause, and the next command. `namenode` is
+/// the address that the command was given; only if that one does not answer, the next step is to
+/// start a cluster.
 #[must_use]
 pub fn client(error: &ClientError, namenode: &str) -> Failure {
     let exit = match error {
@@ -91,7 +93,8 @@ pub fn unexpected(reply: &Reply) -> Failure {
     Failure::new(Exit::Failure, FailureKind::BadReply, cause).next("sanderling doctor")
 }
 
-/// Returns the failure of a refusal.
+/// Returns the failure of a refusal of a server: its exit code ([`exit`]), its kind as scripts read
+/// it, and the next command where there is one (docs/ERRORS.md).
 #[must_use]
 pub fn refusal_failure(refusal: &Refusal) -> Failure {
     let failure = Failure::caused(exit(refusal), refusal.kind(), refusal.clone());
@@ -114,7 +117,8 @@ pub fn joined(
     })
 }
 
-/// Returns the exit code of a refusal.
+/// Returns the exit code of a refusal: 3 where a thing does not exist, 4 where a later attempt may
+/// succeed, 5 where data is lost, else 1.
 #[must_use]
 pub const fn exit(refusal: &Refusal) -> Exit {
     match refusal {

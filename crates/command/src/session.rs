@@ -23,17 +23,22 @@ use crate::output::Output;
 use crate::{credentials, otlp, refused};
 
 /// How long an interrupted command may take to clean up, such as giving an unfinished object up.
-/// After a second signal each command has so much time.
+/// After a second signal each command has so much time. Giving up is a request or two, and a person
+/// waits for it. Chosen, not measured.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
 /// A signal that comes so soon after the first one is the same: some supervisors signal a process
-/// and then its group. Chosen, not measured.
-const SAME_WITHIN: Duration = Duration::from_millis(500);
+/// and then its group. Two presses of Ctrl-C are further apart, mostly. Chosen, not measured.
+const SAME_SIGNAL_WINDOW: Duration = Duration::from_millis(500);
 
-/// How long the namenode may take to answer the first greeting.
-const GREETING_WITHIN: Duration = Duration::from_secs(3);
+/// How long the namenode may take to answer the first greeting: one lost packet is sent again
+/// within it (after 1 s, RFC 6298). A wrong address is reported after as long. Chosen, not
+/// measured.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a command may go on after its limit, until its last call has failed.
+/// How long a command may go on after its limit, until its last call has failed, whose error is the
+/// better report. Chosen, not measured: calls get the same limit, and end within milliseconds of
+/// it.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What a command needs to call the cluster and to print: the address, credentials and output.
@@ -136,7 +141,7 @@ impl Session {
     /// # Errors
     /// As [`Session::client`].
     pub async fn client_of(&self, config: ClientConfig) -> Result<Client, Failure> {
-        let deadline = tokio::time::Instant::now() + GREETING_WITHIN;
+        let deadline = tokio::time::Instant::now() + GREETING_TIMEOUT;
         if let Err(error) = self.greet(deadline).await {
             return Err(match diagnosed(&self.namenode, error, deadline).await {
                 error @ (CallError::Refused(_)
@@ -379,7 +384,7 @@ impl Interruptions {
         let first = tokio::time::Instant::now();
         loop {
             self.next().await;
-            if first.elapsed() > SAME_WITHIN {
+            if first.elapsed() > SAME_SIGNAL_WINDOW {
                 return;
             }
         }

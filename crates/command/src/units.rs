@@ -14,7 +14,8 @@ use thiserror::Error;
 /// The last instant with a year of four digits: humantime writes no later one.
 const INSTANT_MAX_MICROS: u64 = 253_402_300_799_999_999;
 
-/// The shortest interval: heartbeats bring nothing new more often.
+/// The shortest interval between two looks: heartbeats come every 500 ms (200 ms from a node that
+/// drains), so they bring nothing new more often.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// The reason why a text is no size or duration.
@@ -59,6 +60,7 @@ fn span_why(text: &str) -> String {
     }
 }
 
+/// Seconds of a day.
 const DAY_SECONDS: u64 = 86_400;
 
 /// The longest span: a hundred years. Instants of clocks and deadlines, which are counted in
@@ -226,14 +228,14 @@ impl fmt::Display for Span {
 }
 
 impl Span {
-    /// Returns the span in whole milliseconds.
+    /// Returns the span in whole milliseconds; a part of one is dropped.
     #[must_use]
     pub fn millis(self) -> Millis {
         self.0.into()
     }
 }
 
-/// Writes bytes per second in IEC units.
+/// Writes bytes per second in IEC units, such as MiB/s; `-` where no time has passed.
 #[must_use]
 pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
@@ -244,7 +246,7 @@ pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
     format!("{}/s", bytes(per_second))
 }
 
-/// Writes a span given in milliseconds.
+/// Writes a span given in milliseconds as people do: `12.5 ms`, `4.20 s`, `3m20s`.
 #[must_use]
 pub fn millis(span: Millis) -> String {
     span.to_string()

@@ -3,7 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
-/// One file of the console.
+/// One file of the console, as the namenode serves it. It is part of the program, so its text is
+/// that of this build.
 #[derive(Debug)]
 pub struct Asset {
     /// Where it is served.
@@ -46,13 +47,13 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     ]
 });
 
-/// Returns all files.
+/// Returns all files, for a server that lists or counts them.
 #[must_use]
 pub fn assets() -> &'static [Asset] {
     &ASSETS
 }
 
-/// Returns the file at a path.
+/// Returns the file that is served at a path, which begins with a slash; `None` if there is none.
 #[must_use]
 pub fn asset(path: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.path == path)

@@ -122,7 +122,7 @@ fn such_as(address: &Option<String>) -> String {
     address.as_ref().map_or_else(String::new, |address| format!(", such as {address}"))
 }
 
-/// A URL of the store.
+/// A URL of the store, such as `sanderling://host:7600/path`, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUrl {
     /// The namenode's address, or several separated by commas; `None` for that of the current

@@ -14,7 +14,8 @@ use crate::file_checks::{file_kind, is_ours, open_without_waiting};
 use crate::resolve::Variables;
 use crate::strict::{Entry, FILE_BYTES_MAX, FileProblem, TomlFile, nearest};
 
-/// Longest name of a context.
+/// Longest name of a context in bytes: it fits into a line with the address beside it. Chosen, not
+/// measured.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The keys of a context.
@@ -123,7 +124,8 @@ impl Contexts {
         Ok(result)
     }
 
-    /// Returns the name of the current context.
+    /// Returns the name of the current context; `None` if none was chosen. In a file that was
+    /// edited by hand it may name one that does not exist.
     #[must_use]
     pub fn current(&self) -> Option<&str> {
         self.current.as_deref()

@@ -103,7 +103,7 @@ pub enum ContextError {
 }
 
 impl ContextError {
-    /// Returns the next command to type.
+    /// Returns the next command to type, or what to correct in which file. It is never empty.
     #[must_use]
     pub fn next(&self) -> String {
         match self {

@@ -48,7 +48,8 @@ pub struct Explicit {
     pub tls_name: Option<String>,
 }
 
-/// Where an address comes from.
+/// Where an address comes from, so that an error can name what to correct. [`resolve`] has the
+/// order in which they count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AddressOrigin {
     /// The caller gave it.

@@ -10,7 +10,8 @@ pub use toml_edit::{Item, Value};
 
 use crate::address::AddressError;
 
-/// Longest file that is read: a configuration has a few kilobytes.
+/// Longest file that is read, in bytes: a configuration has a few KiB, and a path that leads to
+/// something larger names another file. Chosen, not measured.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A line of a file is wrong.
@@ -147,7 +148,8 @@ impl TomlFile {
         }
     }
 
-    /// Makes the error of a line.
+    /// Makes the error of a line of this file, counted from 1: its text names the file and the
+    /// line.
     #[must_use]
     pub fn error(&self, line: usize, problem: FileProblem) -> FileError {
         FileError { path: self.path.clone(), line, problem }
@@ -222,7 +224,7 @@ fn nearest_is(near: &Option<String>) -> String {
     near.as_ref().map(|near| format!(": the nearest is {near:?}")).unwrap_or_default()
 }
 
-/// Returns what a value is, for messages.
+/// Returns what a value is, in words for messages, such as `a text` or `a list`.
 #[must_use]
 pub fn kind(item: &Item) -> &'static str {
     match item.type_name() {

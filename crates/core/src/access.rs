@@ -144,7 +144,8 @@ impl Rights {
     }
 }
 
-/// The claims of a token.
+/// The claims of a token, as its signature covers them. They allow an operation if the right is
+/// among [`Self::rights`] and the path below [`Self::subtree`], until [`Self::expires_at`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
     /// A name for the logs.

@@ -27,7 +27,8 @@ pub use generation::{
 pub const PIECE_BYTES_MAX: u64 = 8 << 20;
 
 /// Shorter pieces at the end of a segment that are left as they are. A recovery reads each piece
-/// with a request of its own, so more of them are stored again as one.
+/// with a request of its own, so more of them are stored again as one: at 50 ms for a request, 64
+/// take 3 s. Chosen, not measured.
 pub const SHORT_PIECES_MAX: usize = 64;
 
 /// A run of bytes of a journal segment, stored as one object.
@@ -39,7 +40,8 @@ pub struct JournalPiece {
     pub to: u64,
 }
 
-/// An object of an archive.
+/// An object of an archive, below its generation. Its text is its name in the store; names of one
+/// kind sort by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ArchiveObject {
     /// A snapshot, by the number of commands before it.
@@ -126,7 +128,9 @@ pub enum NoCatalog {
 }
 
 impl ArchiveManifest {
-    /// Checks that what it names makes a catalog, if the objects are what they were.
+    /// Checks that what it names makes a catalog: snapshots and segments are in order, each
+    /// segment's pieces have no gap, and a snapshot has what came before the journal. It does not
+    /// read the objects themselves: they may be missing or damaged.
     ///
     /// # Errors
     /// [`ArchiveManifestError`]: use another generation of the archive.

@@ -207,7 +207,8 @@ impl<B: Clone> BlockTable<B> {
         self.is_fenced
     }
 
-    /// Returns the number of blocks held.
+    /// Returns the number of blocks held: of all tiers together, also of those whose bytes do not
+    /// count.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks.len() as u64

@@ -44,7 +44,7 @@ pub use member::{RegistrationOutcome, StartLimit};
 pub use own_blocks::{BlockAccess, OwnBlocks, REMEMBERED_BY_ALL_MAX};
 pub use part_joins::{JOINED_BYTES_MAX, PartJoins};
 pub use push_rate::PushRate;
-pub use push_targets::{PUSH_WITHIN, PushOutcome, PushTargets, push_failed};
+pub use push_targets::{PUSH_TIMEOUT, PushOutcome, PushTargets, push_failed};
 pub use registration::{RegistrationState, RequestStamp};
 pub use report::{ReportProgress, ReportStep};
 pub use store_reports::StoreReports;

@@ -21,7 +21,7 @@ pub const EGRESS_BYTES_PER_SECOND: u64 = 125_000_000;
 pub(crate) const REACTION: Millis = Millis(250);
 
 /// Hundredths of what the link could send that are reckoned with. A drain takes at most 1.2 times
-/// as long as its bytes take on the link, and clients go on reading.
+/// as long as its bytes take on the link, and clients go on reading. Chosen, not measured.
 const SAFETY_PERCENT: u64 = 70;
 
 /// Returns the bytes that a node can surely send within a notice.

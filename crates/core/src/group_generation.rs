@@ -37,7 +37,7 @@ const CLOCK_MAX: u64 = NUMBER_MAX - (1 << 20);
 pub struct GroupGeneration(pub u64);
 
 impl GroupGeneration {
-    /// The largest number that a generation can follow.
+    /// The largest number that a generation can follow: the one after it is the last.
     pub const NUMBER_FOLLOWED_MAX: u64 = NUMBER_MAX - 1;
 
     /// Returns the generation of a cluster's first group, founded so many seconds after 1970.
@@ -137,7 +137,7 @@ pub struct FoundGenerations {
     pub begun: GroupGeneration,
 }
 
-/// What a restored directory is.
+/// What a restored directory is: that of a namenode alone, or of a new generation of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoredGeneration {
     /// That of a namenode alone, of no generation. A group that it founds follows this one: the

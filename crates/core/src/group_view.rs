@@ -11,8 +11,8 @@ mod attempts;
 mod tests;
 
 pub use attempts::{
-    CONNECT_WITHIN, FailedAttempt, MEMBERS_WITHIN, MemberAttempts, MemberFault, NextMember,
-    PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, probe_pause, refused_elsewhere,
+    CONNECT_TIMEOUT, FailedAttempt, MEMBERS_TIMEOUT, MemberAttempts, MemberFault, NextMember,
+    PROBE_INTERVAL, Repeats, SLOW_AFTER, SlowAttempt, probe_pause, refused_elsewhere,
 };
 use sanderling_protocol::limits::{MEMBERS_PER_LIST_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::Members;
@@ -29,7 +29,7 @@ const KNOWN_MAX: usize = 2 * MEMBERS_PER_LIST_MAX;
 const FAILED_FOR: Millis = Millis(2000);
 
 /// How long an address of another cluster is left out: the operator may put a member there. As long
-/// as until the next list of the members ([`REFRESH_EVERY`]).
+/// as until the next list of the members ([`REFRESH_INTERVAL`]).
 const FOREIGN_FOR: Millis = Millis(30_000);
 
 /// How long after the start the members are requested for the first time: a process that ends at
@@ -39,7 +39,7 @@ const FIRST_AFTER: Millis = Millis(200);
 /// Time between two requests for the members while all is well. Members are replaced after 30 s of
 /// silence, so a process that has a list of that age has most of them. A thousand processes send 33
 /// requests a second. Chosen, not measured.
-const REFRESH_EVERY: Millis = Millis(30_000);
+const REFRESH_INTERVAL: Millis = Millis(30_000);
 
 /// Shortest time between two such requests, whatever fails meanwhile. About the time of an election
 /// (0.4 to 0.8 s): a list from before it has no new leader.
@@ -295,19 +295,19 @@ impl GroupView {
     /// Notes that the request for the members has ended, however it did.
     pub fn refreshed(&mut self, now: Instant, draw: u64) {
         self.is_refreshing = false;
-        let spread = REFRESH_EVERY.0 / 4;
-        self.refresh_at = now + Millis(REFRESH_EVERY.0 - spread + draw % (2 * spread));
+        let spread = REFRESH_INTERVAL.0 / 4;
+        self.refresh_at = now + Millis(REFRESH_INTERVAL.0 - spread + draw % (2 * spread));
     }
 
     /// Returns what becomes of an attempt at `address` that has no answer after [`SLOW_AFTER`], or
     /// after [`probe_pause`] more. A leader is not given up because it is slow: another member
     /// reports the list, and the attempt ends once that shows another leader. All calls together
-    /// request it once in [`PROBE_EVERY`].
+    /// request it once in [`PROBE_INTERVAL`].
     pub fn slow(&mut self, now: Instant, address: &str) -> SlowAttempt {
         if self.target(now) != address {
             return SlowAttempt::GiveUp;
         }
-        if self.probed_at.is_some_and(|at| now < at + PROBE_EVERY) {
+        if self.probed_at.is_some_and(|at| now < at + PROBE_INTERVAL) {
             return SlowAttempt::Wait { members_from: None };
         }
         self.refresh_at = self.refresh_at.min(now);

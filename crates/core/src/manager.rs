@@ -25,7 +25,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Returns a manager without any node.
+    /// Returns a manager without any node. It does nothing until its first view of the namenode.
     #[must_use]
     pub fn new(relocator: RelocatorConfig, background: BackgroundConfig) -> Self {
         Self { relocator: Relocator::new(relocator), background: Background::new(background) }

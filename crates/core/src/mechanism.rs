@@ -5,7 +5,8 @@ use sanderling_protocol::Millis;
 use crate::namenode::NamenodeConfig;
 
 /// The time between two heartbeats of a datanode under [`Mechanism::Baseline`]. A fence waits for
-/// one.
+/// one. That of Apache Crail by default (`crail.storage.keepalive`, 2 s), on which the prototype of
+/// Brodmann et al. is built.
 const BASELINE_HEARTBEAT: Millis = Millis(2000);
 
 /// The mechanism by which a cluster meets notices. All of its servers must be configured alike.

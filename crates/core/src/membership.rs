@@ -19,7 +19,7 @@ use crate::call_outcome::CallOutcome;
 /// the pause between probes (250 ms), and a twelfth of that silence (6 s): nine can follow
 /// suspicion before it. A refused connection comes back within microseconds; only a vanished
 /// machine takes all of it. Chosen, not measured.
-pub const PROBE_WITHIN: Millis = Millis(500);
+pub const PROBE_TIMEOUT: Millis = Millis(500);
 
 /// The outcome of dialling a node that may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Returns the membership without nodes.
+    /// Returns the membership without nodes. [`Self::joined`] and heartbeats add them.
     #[must_use]
     pub const fn new(config: MembershipConfig) -> Self {
         let unreported = None;

@@ -19,6 +19,8 @@ pub(crate) use refusal_cause::Blame;
 use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Refusal};
 
+use crate::retry::doubled;
+
 /// The batches of one owner and the calls that it requests.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
@@ -93,7 +95,7 @@ impl Step {
 /// Returns the wait after so many failures in a row: doubled up to eight times as long.
 pub(crate) fn backoff(first: Millis, failures: u32) -> Millis {
     debug_assert!(failures > 0, "nothing is waited for before a failure");
-    Millis(first.0 << (failures.min(4) - 1))
+    doubled(first, failures - 1, Millis(8 * first.0))
 }
 
 impl Pipeline {

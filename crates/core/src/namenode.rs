@@ -41,7 +41,7 @@ pub use clock::start_time;
 pub use group_commit::{
     Answers, CommandOrigin, CommitBatch, CommitWork, Decides, GroupCommit, Unwritten,
 };
-pub use order_queue::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
+pub use order_queue::{ORDER_TIMEOUT, OrderKind, OrderQueue, OrderStep};
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, WaitingFrames};
 pub use reply_budget::ReplyBudget;
 pub use route::are_changes;
@@ -113,7 +113,7 @@ impl Default for NamenodeConfig {
     }
 }
 
-/// What is to be done with a request.
+/// What is to be done with a request: nothing of it has happened yet.
 #[derive(Debug)]
 pub enum Prepared {
     /// It is answered; nothing changes.
@@ -122,7 +122,9 @@ pub enum Prepared {
     Log(Command),
 }
 
-/// The namenode as a machine.
+/// The namenode as a machine: the catalog, the membership, and what its process remembers beside
+/// them. Its shell prepares requests, writes the commands to the log, and applies them in that
+/// order. The same log gives the same catalog.
 #[derive(Debug)]
 pub struct Namenode {
     config: NamenodeConfig,
@@ -204,7 +206,8 @@ impl Namenode {
         }
     }
 
-    /// Sets what [`Request::Members`](sanderling_protocol::Request::Members) is answered with.
+    /// Sets what [`Request::Members`](sanderling_protocol::Request::Members) is answered with: the
+    /// group as this member has it now. Call it when the group has changed; it is in no log.
     pub fn set_members(&mut self, members: Members) {
         self.config.logs_refusals |= members.members.len() > 1;
         self.members = members;
@@ -445,7 +448,10 @@ impl Namenode {
         vec![Command { at: now, action }]
     }
 
-    /// Returns kept events after a sequence.
+    /// Returns kept events after a sequence, the oldest first and `limit` of them at most. Older
+    /// ones than the 10,000 that are kept
+    /// ([`EVENTS_KEPT_MAX`](sanderling_protocol::limits::EVENTS_KEPT_MAX)) are gone: a gap in the
+    /// sequences shows it.
     #[must_use]
     pub fn events_after(&self, sequence: u64, limit: usize) -> Vec<Event> {
         self.catalog.events_after(sequence, limit)

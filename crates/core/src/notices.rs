@@ -36,11 +36,12 @@ pub use source_poll::{NextLook, SourceHealth, SourcePoll, UNDONE_PAUSE};
 
 /// Pause between two repetitions of a notice. Two heartbeats of half a second, so that an answer
 /// which has the notice arrives first; short beside the 30 s that Google and Azure give at least.
-pub const REPEAT_EVERY: Millis = Millis(1000);
+pub const REPEAT_INTERVAL: Millis = Millis(1000);
 
 /// Pause between two repetitions of a recommendation, which heartbeats do not contain. It has no
-/// deadline, so a few seconds without it cost little, and each repetition is a request.
-pub const RECOMMEND_EVERY: Millis = Millis(10_000);
+/// deadline, so a few seconds without it cost little, and each repetition is a request. Chosen, not
+/// measured.
+pub const RECOMMEND_INTERVAL: Millis = Millis(10_000);
 
 /// How much earlier a deadline must be than the one before to be another notice. As long as a
 /// heartbeat's period: by so much the times differ from which a deadline is counted. Chosen, not
@@ -195,11 +196,11 @@ impl Notices {
     }
 
     /// Records that a shown notice is sent at `now`: it is not repeated while the call is in
-    /// flight, for [`REPEAT_EVERY`] at most. Further calls postpone nothing, so a source that
+    /// flight, for [`REPEAT_INTERVAL`] at most. Further calls postpone nothing, so a source that
     /// sends often does not hold back the repetition of another one's notice.
     pub fn sent(&mut self, now: Instant) {
         if self.repeat_at == Instant(0) {
-            self.repeat_at = now + REPEAT_EVERY;
+            self.repeat_at = now + REPEAT_INTERVAL;
         }
     }
 
@@ -293,7 +294,7 @@ impl Notices {
 
     /// Takes what a source recommends, after the namenode received it at `known_at`.
     pub fn recommend(&mut self, source: &str, reason: &str, known_at: Option<Instant>) {
-        let repeat_at = known_at.map_or(Instant(0), |at| at + RECOMMEND_EVERY);
+        let repeat_at = known_at.map_or(Instant(0), |at| at + RECOMMEND_INTERVAL);
         let reason = reason.to_owned();
         let recommended = Recommended { reason, known_at, is_over: false, repeat_at };
         self.recommended.insert(source.to_owned(), recommended);
@@ -410,7 +411,7 @@ impl Notices {
             if now < self.repeat_at {
                 return None;
             }
-            self.repeat_at = now + REPEAT_EVERY;
+            self.repeat_at = now + REPEAT_INTERVAL;
             let is_new = report.known_at.is_none();
             return Some(NoticeReport {
                 number: if is_new { self.next_number() } else { 0 },
@@ -422,7 +423,7 @@ impl Notices {
         }
         let is_due = |it: &&mut Recommended| !it.is_over && it.repeat_at <= now;
         let due = self.recommended.values_mut().find(is_due)?;
-        due.repeat_at = now + RECOMMEND_EVERY;
+        due.repeat_at = now + RECOMMEND_INTERVAL;
         let (reason, known_at) = (due.reason.clone(), due.known_at);
         Some(NoticeReport { deadline: None, reason, known_at, number: 0 })
     }

@@ -27,6 +27,7 @@ pub use lifetimes::{Filter, Lifetimes};
 pub use spec::{Distribution, Spec};
 pub use trace::{FleetModel, Trace, TraceEvent, TraceKind};
 
+/// Milliseconds of an hour: models count in hours, the product in milliseconds.
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 /// The distribution of a machine's lifetime, from its start to its end.

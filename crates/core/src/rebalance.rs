@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::node::Availability;
+use sanderling_protocol::split_mix::mixed;
 use sanderling_protocol::{BlockId, Millis, NodeId, NodeInfo, Policy, Tier};
 
 use crate::exposure::plan::percent;
@@ -151,19 +152,10 @@ impl From<&MoveCandidate> for MoveRank {
     fn from(candidate: &MoveCandidate) -> Self {
         Self {
             has_copy: candidate.copy.is_some(),
-            shuffled: shuffle(candidate.block.0),
+            shuffled: mixed(candidate.block.0),
             block: candidate.block,
         }
     }
-}
-
-/// Mixes the bits of a number: the finalizer of Steele, Lea and Flood, "Fast Splittable
-/// Pseudorandom Number Generators" (OOPSLA 2014), section 5.
-const fn shuffle(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 #[cfg(test)]
@@ -185,12 +177,6 @@ mod tests {
 
     const CONFIG: fn() -> RebalanceConfig =
         || RebalanceConfig { excess_bytes_min: 1, ..RebalanceConfig::default() };
-
-    #[test]
-    fn numbers_are_shuffled_as_published() {
-        // The first number that SplittableRandom gives with the seed 0.
-        assert_eq!(shuffle(0), 0xe220_a839_7b1d_cdaf);
-    }
 
     #[test]
     fn fleet_without_a_byte_is_even() {

@@ -68,7 +68,7 @@ pub struct Relocator {
 }
 
 impl Relocator {
-    /// Returns a relocator without any drain.
+    /// Returns a relocator without any drain. Its first view of the namenode brings the drains.
     #[must_use]
     pub fn new(config: RelocatorConfig) -> Self {
         let moves = Pipeline::new(CallId(0), config.retry_wait, config.tries_max);
@@ -82,7 +82,7 @@ impl Relocator {
         }
     }
 
-    /// Returns what was done so far.
+    /// Returns what was done since it was made. Counts only rise.
     #[must_use]
     pub const fn counts(&self) -> RelocatorCounts {
         self.counts

@@ -43,7 +43,15 @@ pub enum RetryDecision {
     TooLate,
 }
 
-/// The attempts at one call.
+/// Returns the pause before a repetition: the first one after it was doubled so many times, and the
+/// longest at most.
+pub(crate) fn doubled(first: Millis, doublings: u32, longest: Millis) -> Millis {
+    let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
+    Millis(first.0.saturating_mul(factor)).min(longest)
+}
+
+/// The attempts at one call: make one, and after each failure do what [`Self::failed`] returns. It
+/// counts no time by itself.
 #[derive(Debug, Clone)]
 pub struct Retry {
     policy: RetryPolicy,
@@ -75,8 +83,8 @@ impl Retry {
         if self.attempts >= self.policy.attempts_max {
             return RetryDecision::GiveUp;
         }
-        let doubled = self.policy.pause_min.0 << (self.attempts - 1).min(16);
-        let pause = Millis(doubled.min(self.policy.pause_max.0)).max(wanted);
+        let RetryPolicy { pause_min, pause_max, .. } = self.policy;
+        let pause = doubled(pause_min, self.attempts - 1, pause_max).max(wanted);
         if now + pause >= self.deadline {
             return RetryDecision::TooLate;
         }
@@ -111,6 +119,14 @@ mod tests {
         }
         let waits = retry.failed(Instant(0), Recovery::RetryAfter(Millis(700)));
         assert_eq!(waits, RetryDecision::Again { pause: Millis(700) });
+    }
+
+    #[test]
+    fn pause_doubles_up_to_the_longest_however_often_it_failed() {
+        let pauses = [0, 1, 2, 3, 63, 64, u32::MAX].map(|it| doubled(Millis(3), it, Millis(20)).0);
+        assert_eq!(pauses, [3, 6, 12, 20, 20, 20, 20]);
+        assert_eq!(doubled(Millis(50), 0, Millis(20)), Millis(20));
+        assert_eq!(doubled(Millis(0), u32::MAX, Millis(20)), Millis(0));
     }
 
     #[test]

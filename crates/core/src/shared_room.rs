@@ -14,10 +14,12 @@ use std::collections::{BTreeMap, VecDeque};
 /// of this room, of the memory for requests, and of the memory for bodies of writes.
 pub const TENANT_SHARE: u64 = 8;
 
-/// Part of the room that large pieces have, and a tenant that is alone, as a divisor.
+/// Part of the room that large pieces have, and a tenant that is alone, as a divisor: the other
+/// half stays for small pieces and for tenants that come.
 const HALF: u64 = 2;
 
-/// The bounds of a [`SharedRoom`].
+/// The bounds of a [`SharedRoom`], for all tenants together. A tenant's share follows from them
+/// ([`TENANT_SHARE`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoomBounds {
     /// Most units that are taken, in any unit.

@@ -19,8 +19,9 @@ use crate::connection_share::ConnectionShare;
 use crate::membership::Membership;
 use crate::service::BlockService;
 
-/// When a caller may come again whose blocks were not looked up. Chosen, not measured.
-const LOOK_UP_AGAIN: Millis = Millis(100);
+/// When a caller may come again whose blocks were not looked up. The namenode is away or slow, and
+/// its retry costs one look-up. Chosen, not measured.
+const LOOK_UP_RETRY_INTERVAL: Millis = Millis(100);
 
 /// The service as one connection may use it.
 #[derive(Debug)]
@@ -203,7 +204,7 @@ impl Admission {
         });
         looking.await?.await.unwrap_or_else(|error| {
             let why = format!("the owner of the block was not looked up: {error}");
-            Err(Refusal::RetryAfter { after: LOOK_UP_AGAIN, why })
+            Err(Refusal::RetryAfter { after: LOOK_UP_RETRY_INTERVAL, why })
         })
     }
 
@@ -309,7 +310,7 @@ fn ranges_for_version(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
 /// Returns the refusal of a frame while it is unknown whether it is allowed: not now.
 fn unknown(error: &CallError) -> Refusal {
     let why = format!("the namenode did not return the owner of the block: {error}");
-    Refusal::RetryAfter { after: LOOK_UP_AGAIN, why }
+    Refusal::RetryAfter { after: LOOK_UP_RETRY_INTERVAL, why }
 }
 
 impl AdmittedCaller {

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use rustix::fs::FlockOperation;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Refusal, Tier};
@@ -131,8 +130,7 @@ impl DiskTier {
         let mut options = OpenOptions::new();
         let marker =
             options.create(true).truncate(false).write(true).open(path).map_err(unusable)?;
-        rustix::fs::flock(&marker, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| DiskError::InUse { directory: directory.to_owned() })?;
+        marker.try_lock().map_err(|_| DiskError::InUse { directory: directory.to_owned() })?;
         for name in found.iter().filter(|name| *name != MARKER) {
             fs::remove_file(directory.join(name)).map_err(unusable)?;
         }

@@ -66,7 +66,7 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 /// Pause before uploads that orders have left are tried to be ended again. Half of the longest
 /// pause after which the manager tries a store again: they are gone about when its objects are
 /// there. An upload that stays meanwhile costs its bytes and nothing else. Chosen, not measured.
-const LEFT_AGAIN_AFTER: Duration = Duration::from_secs(5);
+const LEFT_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What precedes the former owner in the text that names the owner.
 const FORMER: &str = "adopted from ";
@@ -259,7 +259,7 @@ impl DurableStores {
     pub(crate) async fn end_left(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let ending = async {
-                sleep(LEFT_AGAIN_AFTER).await;
+                sleep(LEFT_RETRY_INTERVAL).await;
                 self.end_left_once().await;
             };
             tokio::select! {

@@ -17,7 +17,7 @@ use crate::tenant::{TenantBodies, TenantNumber};
 
 /// Longest wait for room. Others keep theirs for too long then. Half of the default deadline of a
 /// client's call, so that the caller still has time for another attempt.
-const ROOM_WITHIN: Duration = Duration::from_secs(5);
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// When to come back after that. The caller has waited fifty times as long already, so the pause
 /// only keeps many such callers from returning at once.
@@ -169,7 +169,7 @@ impl RoomRequest {
     pub(crate) async fn granted(self) -> Result<RoomPermit, Refusal> {
         match self {
             Self::Granted(permit) => Ok(permit),
-            Self::Waits(permit, granted) => match timeout(ROOM_WITHIN, granted).await {
+            Self::Waits(permit, granted) => match timeout(ROOM_TIMEOUT, granted).await {
                 Ok(Ok(())) => Ok(permit),
                 Ok(Err(_)) | Err(_) => Err(permit.room.refusal()),
             },
@@ -295,7 +295,7 @@ mod tests {
         assert!((&mut waiting).now_or_never().is_none());
         drop(waiting);
         let is_empty = || room.state.lock().waiting.is_empty();
-        timeout(ROOM_WITHIN / 2, async {
+        timeout(ROOM_TIMEOUT / 2, async {
             while !is_empty() {
                 tokio::task::yield_now().await;
             }

@@ -23,7 +23,7 @@ use crate::store::BlockStore;
 /// Time between two attempts to reach the namenode. Half of the default heartbeat: a namenode that
 /// was started again has all of its nodes back within about a second (docs/SCALE.md), and an absent
 /// one gets four calls a second of each.
-pub(crate) const ATTEMPT_EVERY: Millis = Millis(250);
+pub(crate) const ATTEMPT_INTERVAL: Millis = Millis(250);
 
 /// The process as a member of its cluster.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ impl Membership {
 fn member_options(options: &DatanodeOptions) -> MemberOptions {
     MemberOptions {
         mechanism: options.mechanism,
-        attempt_every: ATTEMPT_EVERY,
+        attempt_every: ATTEMPT_INTERVAL,
         draining_heartbeat: options.draining_heartbeat.into(),
         report_every: options.report_every.into(),
         rejoin_after_notice: options.rejoin_after_notice.into(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanderling_core::datanode::CallFailure;
 use sanderling_core::group_generation::GroupGeneration;
-use sanderling_core::group_view::CONNECT_WITHIN;
+use sanderling_core::group_view::CONNECT_TIMEOUT;
 use sanderling_protocol::{ClusterId, Refusal, Reply, Request};
 use sanderling_transport::{
     CallError, CloseCause, Connection, EncodedRequest, Namenodes, Pool, Repeats, ReplyFault,
@@ -16,7 +16,7 @@ use crate::options::DatanodeOptions;
 
 /// Longest wait for a connection before a call that can turn to other members. As long as clients
 /// give such a member, a third of a call's 3 s.
-const OPEN_WITHIN: Duration = Duration::from_millis(CONNECT_WITHIN.0);
+const OPEN_TIMEOUT: Duration = Duration::from_millis(CONNECT_TIMEOUT.0);
 
 /// Connections to the namenode, apart: what fills them, or fails on them, concerns nothing else.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl NamenodeLink {
     /// Returns the pool's connection as [`Self::connection`] does, within a part of a call's time:
     /// the call that follows may turn to another member.
     pub(crate) async fn opened(&self) -> Option<Connection> {
-        let deadline = self.deadline().min(Instant::now() + OPEN_WITHIN);
+        let deadline = self.deadline().min(Instant::now() + OPEN_TIMEOUT);
         self.namenodes.learn_cluster(&self.pools.own, deadline).await.ok()?;
         self.pools.own.connection(&self.namenodes.target(), None, deadline).await.ok()
     }

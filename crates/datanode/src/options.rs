@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sanderling_core::Mechanism;
-use sanderling_core::datanode::PUSH_WITHIN;
+use sanderling_core::datanode::PUSH_TIMEOUT;
 use sanderling_notices::NoticeOptions;
 use sanderling_protocol::ports::{CONSOLE_URL, NAMENODE_ADDRESS};
 use sanderling_transport::Security;
@@ -136,7 +136,7 @@ impl Default for DatanodeOptions {
             start_time_max: Duration::from_secs(30),
             join_failure: JoinFailure::default(),
             call_time_max: Duration::from_secs(3),
-            push_time_max: PUSH_WITHIN.into(),
+            push_time_max: PUSH_TIMEOUT.into(),
             // Links have their own limit; several nodes on one machine do not.
             egress_limit: None,
             // 16 MiB on the way fill 10 Gbit/s over 13 ms.

@@ -15,7 +15,8 @@ use crate::blocking::on_thread;
 use crate::store::BlockStore;
 use crate::tiers::BlockBytes;
 
-/// What a block is accounted at least: finding it takes as long as reading so much of it.
+/// Bytes that a block is accounted at least: finding it takes as long as reading so much of it. A
+/// page; chosen, not measured.
 const BLOCK_BYTES_MIN: u64 = 4096;
 
 /// How far ahead of its rate the scrub may be before it pauses. Timers resolve one millisecond, so

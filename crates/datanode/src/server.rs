@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
 use sanderling_core::datanode::CallFailure;
-use sanderling_core::datanode::repeat::{GIVE_AGAIN_AFTER, ends_drain};
+use sanderling_core::datanode::repeat::{NOTICE_RETRY_INTERVAL, ends_drain};
 use sanderling_core::notices::{Notice, SIGTERM};
 use sanderling_protocol::message::Role;
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
@@ -45,8 +45,8 @@ use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
 use crate::tiers::Tiers;
 
-/// Bytes of unused buffers for long requests that are kept: most bodies go straight into the
-/// arena.
+/// Bytes of unused buffers for long requests that are kept: most bodies go straight into the arena.
+/// Eight bodies of 1 MiB. Chosen, not measured.
 const BUFFERS_KEPT_BYTES_MAX: usize = 8 << 20;
 
 /// A running datanode. It stops when it is dropped, without waiting; [`Self::stop`] waits.
@@ -252,7 +252,7 @@ impl DatanodeServer {
                 return Err(refusal);
             }
             tracing::warn!(%node, %error, "the namenode did not receive the notice");
-            sleep(GIVE_AGAIN_AFTER.into()).await;
+            sleep(NOTICE_RETRY_INTERVAL.into()).await;
         }
     }
 

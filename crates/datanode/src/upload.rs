@@ -41,9 +41,9 @@ const HELD_READ_MAX: Duration = Duration::from_secs(40);
 /// Longest wait for the end of an upload whose order has failed; one that takes longer ends later.
 /// The refusal of an order that was given up is to arrive while the manager waits for it, with a
 /// second for its way.
-const END_WITHIN: Millis = Millis(3_000);
+const END_TIMEOUT: Millis = Millis(3_000);
 
-const _: () = assert!(UPLOAD_ENDS_WITHIN.0 + END_WITHIN.0 < UPLOAD_WITHIN.0);
+const _: () = assert!(UPLOAD_ENDS_WITHIN.0 + END_TIMEOUT.0 < UPLOAD_WITHIN.0);
 
 /// After this time no further block of an order is read back: the answer is to arrive while the
 /// manager waits for it, because blocks that it does not report count nowhere. One more block may
@@ -54,7 +54,7 @@ const RESTORE_MAX: Duration = Duration::from_secs(20);
 /// When the places of blocks that are not where they were may be looked up again. Longer than a
 /// move takes from its push to its commit, mostly. The manager's own pause after a failure is
 /// longer and applies. Chosen, not measured.
-const LOOK_UP_AFTER: Millis = Millis(100);
+const LOOK_UP_RETRY_INTERVAL: Millis = Millis(100);
 
 /// Sends objects to stores, whose names and contents the manager orders.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Uploader {
                 // The manager never learns of it, so no other node can end it.
                 if let Some(begun) = begun {
                     let ending = self.stores.abort(owner, &store, &key, &upload);
-                    if let Ok(Ok(())) = timeout(END_WITHIN.into(), ending).await {
+                    if let Ok(Ok(())) = timeout(END_TIMEOUT.into(), ending).await {
                         begun.done();
                     }
                 }
@@ -194,7 +194,7 @@ impl Uploader {
         let _place = places.acquire().await.expect("the semaphore is never closed");
         let (deadline, idle) = (Instant::now() + HELD_READ_MAX, Some(READ_MAX));
         let timeouts = Timeouts { deadline, idle };
-        let failed = |why: String| Refusal::RetryAfter { after: LOOK_UP_AFTER, why };
+        let failed = |why: String| Refusal::RetryAfter { after: LOOK_UP_RETRY_INTERVAL, why };
         let frame = match self.pool.call(&address, Some(node), header, vec![], timeouts).await {
             Ok(frame) => frame,
             Err(CallError::Refused(refusal)) => {
@@ -331,7 +331,7 @@ impl Uploader {
                 Err(CallError::Refused(refusal)) => refused = refusal,
                 Err(error) => {
                     let why = format!("the node cannot store block {}: {error}", lost.block);
-                    return Err(Refusal::RetryAfter { after: LOOK_UP_AFTER, why });
+                    return Err(Refusal::RetryAfter { after: LOOK_UP_RETRY_INTERVAL, why });
                 }
             }
         }

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// Names that a line has before it counts the others.
+/// Names that a line has before it counts the others: they fit into one line of a terminal. Chosen,
+/// not measured.
 const NAMES_SHOWN: usize = 3;
 
 /// What a check found.

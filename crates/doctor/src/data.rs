@@ -9,10 +9,13 @@ use super::check::{Check, of_nodes};
 use super::fleet::not_seen;
 use super::view::{ClusterLook, LossLook, Unseen};
 
-/// A drain that has moved nothing for so long stands still.
+/// A drain that has moved nothing for so long stands still. The relocator tries what failed again
+/// after 2 s at most (`WAIT_MAX` of its `scan`), so several tries have failed. Chosen, not
+/// measured.
 const STUCK_AFTER: Millis = Millis(10_000);
 
-/// Percent of a tier from which on it is nearly full.
+/// Percent of a tier from which on it is nearly full: a tenth is left for the time in which an
+/// operator adds nodes. Chosen, not measured.
 const FULL_PERCENT: u64 = 90;
 
 fn name(node: &NodeInfo) -> String {

@@ -29,19 +29,25 @@ use super::view::{
     Unseen, UnseenCertificates,
 };
 
-/// How long one server may take to answer one page.
-const PAGE_WITHIN: Duration = Duration::from_secs(2);
+/// How long one server may take to answer one page. One lost packet is sent again within it (after
+/// 1 s, RFC 6298). Chosen, not measured; docs/DAY-TWO.md names it.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the namenode may take to answer one request.
-const REQUEST_WITHIN: Duration = Duration::from_secs(3);
+/// How long the namenode may take to answer one request: a second more than for a page, because a
+/// list of a thousand nodes may come. Chosen, not measured.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the look at all datanodes may take.
-const DATANODES_WITHIN: Duration = Duration::from_secs(12);
+/// How long the look at all datanodes may take. A thousand silent ones are four rounds of
+/// [`LOOKS_MAX`], of [`PAGE_TIMEOUT`] each, and the rest is for a busy machine.
+const DATANODES_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// Datanodes that are looked at at once: a thousand silent ones are done within that time.
+/// Datanodes that are looked at at once: a thousand silent ones are done within
+/// [`DATANODES_TIMEOUT`]. Each look has two connections at most, which fit into the 1,024 open
+/// files that a process may have by default.
 const LOOKS_MAX: usize = 256;
 
-/// The latest losses whose objects are looked up.
+/// The latest losses whose objects are looked up: each costs a request, and more would not be read.
+/// Chosen, not measured.
 const LOSSES_CHECKED_MAX: usize = 32;
 
 /// The events that are read at once, as many as a namenode puts into one answer.
@@ -51,7 +57,7 @@ const EVENTS_MAX: u32 = EVENTS_PER_REPLY_MAX;
 const EVENT_PAGES_MAX: usize = EVENTS_KEPT_MAX / EVENTS_MAX as usize + 1;
 
 /// How long reading the events may take: twice as long as one answer. Chosen, not measured.
-const EVENTS_WITHIN: Duration = Duration::from_secs(6);
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(6);
 
 const OBSERVE: &str = "read / or metrics";
 const ADMINISTER: &str = "administer";
@@ -152,7 +158,7 @@ async fn group(
     let leader = members.leader().map(|it| it.address.clone()).filter(|_| !is_only);
     let first = || session.namenode.split(',').next().unwrap_or_default().to_owned();
     let address = leader.unwrap_or_else(first);
-    match timeout(REQUEST_WITHIN, group_page(&address, &session.credentials)).await {
+    match timeout(REQUEST_TIMEOUT, group_page(&address, &session.credentials)).await {
         Ok(Ok(page)) => Ok(of_group(page)),
         Ok(Err(CallError::Refused(Refusal::Forbidden { .. }))) => Err(Unseen::Right(ADMINISTER)),
         Ok(Err(error)) => Err(Unseen::Failed { why: error.to_string(), is_silent: false }),
@@ -172,7 +178,7 @@ fn of_group(page: GroupPage) -> Option<GroupPage> {
 /// each start of a namenode leaves many out.
 async fn died(client: &Client) -> BTreeMap<NodeId, u64> {
     let (mut died, mut after) = (BTreeMap::new(), 0);
-    let until = Instant::now() + EVENTS_WITHIN;
+    let until = Instant::now() + EVENTS_TIMEOUT;
     for _ in 0..EVENT_PAGES_MAX {
         let events = answered(client.events(after, EVENTS_MAX, Millis(0)), OBSERVE).await;
         let events = events.unwrap_or_default();
@@ -190,7 +196,7 @@ async fn died(client: &Client) -> BTreeMap<NodeId, u64> {
 }
 
 async fn connected(session: &Session) -> Result<Client, Unseen> {
-    match timeout(REQUEST_WITHIN, session.client()).await {
+    match timeout(REQUEST_TIMEOUT, session.client()).await {
         Ok(Ok(client)) => Ok(client),
         Ok(Err(failure)) => Err(Unseen::Failed { why: failure.cause, is_silent: false }),
         Err(_) => Err(late("the namenode")),
@@ -205,7 +211,7 @@ async fn answered<T>(
     call: impl Future<Output = Result<T, ClientError>>,
     right: &'static str,
 ) -> Result<T, Unseen> {
-    match timeout(REQUEST_WITHIN, call).await {
+    match timeout(REQUEST_TIMEOUT, call).await {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(ClientError::Refused(Refusal::Forbidden { .. }))) => Err(Unseen::Right(right)),
         Ok(Err(error)) => Err(Unseen::Failed { why: error.to_string(), is_silent: false }),
@@ -245,7 +251,7 @@ async fn losses(client: &Client) -> Result<LossLook, Unseen> {
 
 async fn all_datanodes(nodes: &[NodeInfo], shown: &Shown<'_>) -> (Vec<DatanodeLook>, Vec<String>) {
     let present: Vec<_> = nodes.iter().filter(|node| node.policy != Policy::Gone).collect();
-    let until = Instant::now() + DATANODES_WITHIN;
+    let until = Instant::now() + DATANODES_TIMEOUT;
     let looks = futures_util::stream::iter(present.iter().map(|node| datanode(node, shown)));
     let mut looks = std::pin::pin!(looks.buffer_unordered(LOOKS_MAX));
     let mut seen = Vec::new();
@@ -271,7 +277,7 @@ async fn datanode(node: &NodeInfo, shown: &Shown<'_>) -> DatanodeLook {
     };
     let certificates = async {
         let tls = shown.tls?;
-        Some(match timeout(PAGE_WITHIN, tls.shown_by(&node.address)).await {
+        Some(match timeout(PAGE_TIMEOUT, tls.shown_by(&node.address)).await {
             Ok(Ok(seen)) => Ok(CertificateLook::from(seen)),
             Ok(Err(error)) => Err(UnseenCertificates::Handshake(Arc::new(error))),
             Err(_) => Err(UnseenCertificates::Silent),
@@ -335,9 +341,9 @@ async fn page(
     target: &str,
     token: Option<Token>,
 ) -> Result<(u16, Vec<u8>), Unseen> {
-    let (tls, within) = (shown.tls, PAGE_WITHIN);
+    let (tls, within) = (shown.tls, PAGE_TIMEOUT);
     let call = PageCall { address, tls, token, method: "GET", target, body: String::new(), within };
-    match timeout(PAGE_WITHIN, call.send()).await {
+    match timeout(PAGE_TIMEOUT, call.send()).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error @ PageCallError::Unreachable { .. })) => {
             Err(Unseen::Failed { why: error.to_string(), is_silent: false })

@@ -12,10 +12,12 @@ use sanderling_transport::{DESCRIPTORS_WANTED, available_bytes};
 
 use super::check::Check;
 
-/// Fewer do not even carry a small cluster.
+/// Open files of a process below which the check fails: the connections of a small cluster and the
+/// files of its servers do not fit. Chosen, not measured.
 const OPEN_FILES_NEEDED: u64 = 256;
 
-/// Bytes written to measure the disk.
+/// Bytes written to measure the disk: 32 MiB, which a usable disk takes in less than a second, and
+/// enough that one slow request does not decide. Chosen, not measured.
 const PROBE_BYTES: usize = 32 << 20;
 
 /// Judges the hard limit: a server raises its soft limit to it when it starts.
@@ -93,6 +95,8 @@ pub(super) fn clock() -> Check {
         return Check::fail(name, "the clock is years behind", mend);
     }
     let (wall, steady) = (SystemTime::now(), Instant::now());
+    /// Looks at the clock over which the cost of one is averaged: they take half a millisecond
+    /// where a look takes 50 ns.
     const LOOKS: u32 = 10_000;
     for _ in 0..LOOKS {
         std::hint::black_box(SystemTime::now());

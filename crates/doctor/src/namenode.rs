@@ -10,16 +10,20 @@ use super::figures::MetricPage;
 use super::fleet::not_seen;
 use super::view::{ClusterLook, Unseen};
 
-/// Seconds that changes may wait for the disk.
+/// Seconds that changes may wait for the disk: half of the 2 s after which the namenode refuses
+/// changes by default (`--unsynced-max`).
 const UNSYNCED_SECONDS_MAX: f64 = 1.0;
 
-/// Percent of a bound of memory that is nearly all of it.
+/// Percent of a bound of memory that is nearly all of it: a tenth is left for the time in which an
+/// operator deletes or raises the bound. Chosen, not measured.
 const MEMORY_PERCENT: u64 = 90;
 
-/// Room on the disk below which there is none for snapshots and backups.
+/// Room on the disk, in bytes, below which there is none for snapshots and backups of a catalog of
+/// a few million objects. Chosen, not measured; below 128 MiB changes are refused soon.
 const FREE_BYTES_WANTED: u64 = 1 << 30;
 
-/// Age of a backup from which on it is old, in seconds.
+/// Age of a backup from which on it is old, in seconds: a week, after which hardly any of its
+/// ephemeral objects is left. Chosen, not measured.
 const BACKUP_OLD_SECONDS: u64 = 7 * 24 * 3600;
 
 const DISK: &str =

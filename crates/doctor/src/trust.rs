@@ -9,7 +9,8 @@ use super::check::{Check, of_nodes};
 use super::fleet::not_seen;
 use super::view::{ClusterLook, Unseen};
 
-/// A token that ends this soon should be replaced, in seconds.
+/// A token that ends this soon, in seconds, should be replaced: an hour leaves time for it. Chosen,
+/// not measured.
 const TOKEN_ENDS_SECONDS: u64 = 3600;
 
 const TOKEN: &str = "sanderling token new --out FILE on a machine with the secret, \

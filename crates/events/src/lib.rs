@@ -52,14 +52,17 @@ pub struct Events {
     pub(crate) severity: Severity,
 }
 
-/// How long one request waits for an event.
+/// How long one request waits for an event. Half of the default deadline of a call (10 s), so that
+/// an answer comes before it; each wait costs one request.
 const WAIT: Millis = Millis(5000);
 
-/// How long the namenode may be away before a command that follows events ends.
+/// How long the namenode may be away before a command that follows events ends: a restart with
+/// millions of objects takes seconds, and an election about one. Chosen, not measured.
 const AWAY_MAX: Duration = Duration::from_secs(30);
 
-/// Pause before the next request to a namenode that did not answer.
-const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// Pause before the next request to a namenode that did not answer: half of the 400 ms without a
+/// leader after which an election begins at the earliest, as for other callers.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An event as `--json` prints it.
 #[derive(Serialize)]
@@ -134,7 +137,7 @@ async fn next(
         if wait.0 == 0 || !is_passing || since.elapsed() > AWAY_MAX {
             return Err(failure);
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -13,12 +13,16 @@ use crate::xml::{escaped, without_controls};
 /// The header with an answer's id.
 const REQUEST_ID: &str = "x-amz-request-id";
 
+/// With what the body of an error begins, behind its declaration ("REST error responses" of the S3
+/// API).
 const ERROR: &[u8] = b"<Error>";
+/// With what the body of an error ends.
 const ERROR_END: &[u8] = b"</Error>";
 /// Bytes in which the name of the root stands. The declaration of XML has 38 and the name 20; the
 /// rest is for white space.
 const ROOT_BYTES_MAX: usize = 80;
 
+/// What ends the code in the body of an error.
 const CODE_END: &[u8] = b"</Code>";
 
 /// Draws the ids of answers: no client can choose or guess one.

@@ -32,6 +32,8 @@ pub(crate) const SIGNED_BYTES_MAX: u64 = 16 << 20;
 /// Longest line before a chunk, in bytes: that of s3s.
 const LINE_BYTES_MAX: usize = 1 << 10;
 
+/// What ends each line of the chunks, and each chunk ("Signature calculations" of the S3 API,
+/// section on chunks).
 const LINE_BREAK: &[u8] = b"\r\n";
 
 /// Why a body in chunks ends early. s3s puts it into an error of its own, in which its text stays.

@@ -27,7 +27,7 @@ use crate::{aws_chunks, name, percent, signing, tagging, token, unsupported_head
 /// hold.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Longest wait for a body, which is there from the start.
+/// Longest wait for a body, which is there from the start: it never passes.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A store without operations: requests are taken apart and refused.

@@ -5,7 +5,8 @@ use s3s::{S3Error, S3ErrorCode};
 
 use hyper::{HeaderMap, header};
 
-/// What no object reaches, and the library still reads.
+/// An end that no object reaches, and that the library still reads: the largest signed number of 64
+/// bits.
 const FAR: u64 = i64::MAX as u64;
 
 /// Reads the header `Range`. `None` when it is not that of one range of bytes: S3 answers several

@@ -28,7 +28,7 @@ const TOGETHER_MAX: usize = 16;
 
 /// Times that a key is looked at again which others put while it is deleted. Each time another put
 /// came between a look and the deletion. Chosen, not measured.
-const AGAIN_MAX: usize = 8;
+const RETRIES_MAX: usize = 8;
 
 impl S3Api {
     pub(crate) async fn remove(
@@ -52,7 +52,7 @@ impl S3Api {
     /// Deletes a key; returns whether it was there. What is looked at is what is deleted: a
     /// directory is no key, and stays also when another interface has just made it.
     async fn remove_key(&self, bucket: &Path, path: &Path, wanted: &Wanted) -> S3Result<bool> {
-        for _ in 0..AGAIN_MAX {
+        for _ in 0..RETRIES_MAX {
             let stat = match self.object(bucket, path).await {
                 Ok(stat) => stat,
                 // What is not there is deleted, whatever it should have been: as of S3.

@@ -31,7 +31,7 @@ const LEFT_BYTES_MAX: usize = 64 << 20;
 
 /// How long that may take: 64 MiB at 256 Mbit/s, and a lost packet is sent again within it. Chosen,
 /// not measured.
-const LEFT_WITHIN: Duration = Duration::from_secs(2);
+const LEFT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What of an object is written as XML.
 const SUBRESOURCES: [&str; 5] = ["acl", "legal-hold", "retention", "tagging", "torrent"];
@@ -185,7 +185,7 @@ async fn gathered(mut body: Body, headers: &HeaderMap, lateness: &Lateness) -> S
         return Ok(all.into());
     }
     drop(all);
-    let _is_out_of_time = tokio::time::timeout(LEFT_WITHIN, leave(body)).await;
+    let _is_out_of_time = tokio::time::timeout(LEFT_TIMEOUT, leave(body)).await;
     Err(too_long())
 }
 

@@ -39,12 +39,12 @@ use crate::writing::{ActiveWrites, Cleanups};
 
 /// Longest time between a request's head and its answer's: a body of terabytes, or a copy. That
 /// bytes come meanwhile is looked at apart. A terabyte a day is 93 Mbit/s.
-const ANSWER_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long answers that are under way at the end may still take. More than the 2 s of pages
 /// (`HttpOptions::end_within`), because an answer here may be long; a block of 1 MiB comes over
 /// 2 Mbit/s in it. Clients repeat what breaks off. Chosen, not measured.
-const END_WITHIN: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The header with the object that is copied.
 const COPY_SOURCE: &str = "x-amz-copy-source";
@@ -165,7 +165,7 @@ impl GatewayServer {
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         while self.served.join_next().await.is_some() {}
-        let _is_out_of_time = tokio::time::timeout(END_WITHIN, self.cleanups.wait()).await;
+        let _is_out_of_time = tokio::time::timeout(END_TIMEOUT, self.cleanups.wait()).await;
     }
 }
 
@@ -194,8 +194,8 @@ fn address_of(listener: &TcpListener) -> Result<SocketAddr, GatewayStartError> {
 fn http_options(options: &GatewayOptions) -> HttpOptions {
     HttpOptions {
         connections_max: options.connections_max,
-        answer_within: ANSWER_WITHIN,
-        end_within: END_WITHIN,
+        answer_within: ANSWER_TIMEOUT,
+        end_within: END_TIMEOUT,
         take_within: options.idle_timeout,
         tls: options.tls.clone(),
         ..HttpOptions::default()
@@ -278,7 +278,7 @@ impl HttpService {
             let start = CopyStart::default();
             request.extensions_mut().insert(start.clone());
             let answering = Box::pin(Arc::clone(&self).traced(request));
-            slow_copy::answer(record, &start, ANSWER_WITHIN, answering).await?
+            slow_copy::answer(record, &start, ANSWER_TIMEOUT, answering).await?
         } else {
             CopyAnswer::Complete(record.complete(Arc::clone(&self).traced(request).await?))
         };

@@ -26,7 +26,7 @@ const DRAINED_MAX: usize = 256 << 10;
 
 /// How long they may take. 256 KiB at 2 Mbit/s. The client has its answer already. Chosen, not
 /// measured.
-const DRAIN_WITHIN: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ impl Rest {
             }
             true
         };
-        tokio::time::timeout(DRAIN_WITHIN, drained).await.unwrap_or(false)
+        tokio::time::timeout(DRAIN_TIMEOUT, drained).await.unwrap_or(false)
     }
 
     /// Returns whether anything is left.

@@ -26,8 +26,8 @@ use crate::request_record::RequestRecord;
 /// gives a connection up after 3 s of silence: a third of it leaves time for a busy machine.
 const BEGIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Time between two pieces of white space, for the same reason.
-const WHITE_SPACE_EVERY: Duration = Duration::from_secs(1);
+/// Time between two pieces of white space, for the same reason: as long as [`BEGIN_AFTER`].
+const WHITE_SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A piece of white space. That SDK counts less than 1 byte/s, averaged over some seconds and
 /// rounded down, as silence (`CURLOPT_LOW_SPEED_LIMIT` of libcurl): one byte would be just too few.
@@ -156,7 +156,7 @@ impl SlowCopy {
                 let message = "the copy takes too long and is given up: copy the object in parts";
                 return Some(self.document_of(failure(S3ErrorCode::SlowDown, message)));
             }
-            () = sleep(WHITE_SPACE_EVERY) => return None,
+            () = sleep(WHITE_SPACE_INTERVAL) => return None,
         };
         let message = "the copy failed inside the gateway: send the request again";
         Some(self.document_of(match answered {

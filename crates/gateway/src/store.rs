@@ -19,7 +19,7 @@ use crate::{etag, metadata};
 /// Times that a put in one block is tried again when its directory vanished under it, with the last
 /// key that was in it. Each time the last key below the directory was deleted between two steps.
 /// Chosen, not measured.
-const AGAIN_MAX: usize = 8;
+const RETRIES_MAX: usize = 8;
 
 /// Where bytes go.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl S3Api {
         unfinished: &mut Option<UnfinishedPut>,
     ) -> S3Result<ObjectStat> {
         let PutTarget { bucket, path, mut options, .. } = target;
-        for _ in 0..AGAIN_MAX {
+        for _ in 0..RETRIES_MAX {
             let stored = if options.parents {
                 let begin = || UnfinishedPut::begin(self, bucket.as_ref(), &path);
                 let put = unfinished.take().unwrap_or_else(begin);

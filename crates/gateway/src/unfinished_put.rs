@@ -29,12 +29,13 @@ const ANSWER_AFTER: Duration = Duration::from_secs(1);
 /// directory in about a round trip; each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
-/// Longest such pause. Chosen, not measured.
+/// Longest such pause: thirty attempts in the 30 s for which a directory is tried
+/// ([`CLEANUP_TIMEOUT`]). Chosen, not measured.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How long a directory is tried that a writer keeps. Three times the lease of a writer whose end
-/// the namenode did not get.
-const CLEANUP_WITHIN: Duration = Duration::from_secs(30);
+/// the namenode did not get (10 s by default).
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A put or a completion that is under way. Dropped before it has its object, it is given up.
 pub(crate) struct UnfinishedPut {
@@ -177,7 +178,7 @@ impl Drop for UnfinishedPut {
 /// Deletes empty directories up to the bucket. An object that is written keeps its directory until
 /// the namenode has got its end.
 async fn remove(api: &S3Api, bucket: &Path, deepest: Option<Path>) {
-    let until = Instant::now() + CLEANUP_WITHIN;
+    let until = Instant::now() + CLEANUP_TIMEOUT;
     let mut pause = PAUSE_MIN;
     while !api.prune(bucket, deepest.clone()).await {
         if Instant::now() + pause > until {

@@ -29,7 +29,7 @@ use crate::upload_decisions::{
 use crate::{part_name, tagging};
 
 /// Uploads of one part that are looked at when another one is stored: each of them looks, so there
-/// are hardly ever more than two.
+/// are hardly ever more than two. Chosen, not measured.
 const SAME_MAX: u32 = 16;
 
 impl S3Api {

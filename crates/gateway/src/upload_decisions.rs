@@ -28,7 +28,7 @@ pub(crate) const FIRST_WORDS: &str = "upload";
 /// The attribute with the upload's key.
 const KEY: &str = "s3-key";
 
-/// Digits of the id of an upload.
+/// Digits of the id of an upload: 128 random bits, in hexadecimal.
 const ID_DIGITS: usize = 32;
 
 /// Fewest bytes of a part that is not the last: as of S3.
@@ -37,7 +37,7 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 /// Times that an upload is looked at again whose parts are replaced while it is completed. Each
 /// time a part was replaced between two steps, which clients that have begun to complete do not do.
 /// Chosen, not measured.
-const AGAIN_MAX: usize = 8;
+const RETRIES_MAX: usize = 8;
 
 /// Where an upload is kept.
 #[derive(Debug)]
@@ -198,7 +198,7 @@ impl<'a> UploadCompletion<'a> {
     /// Decides what follows from the answer to a join.
     ///
     /// # Errors
-    /// The client's, or `SlowDown` after [`AGAIN_MAX`] joins for which a part was missing.
+    /// The client's, or `SlowDown` after [`RETRIES_MAX`] joins for which a part was missing.
     pub(crate) fn joined(
         &mut self,
         join: UploadJoin,
@@ -208,7 +208,7 @@ impl<'a> UploadCompletion<'a> {
             Ok(()) => Ok(AfterJoin::Made(join.tag)),
             Err(ClientError::Refused(Refusal::NotFound { path })) if join.parts.contains(&path) => {
                 self.replaced += 1;
-                let is_last = self.replaced == AGAIN_MAX;
+                let is_last = self.replaced == RETRIES_MAX;
                 if is_last { Err(S3ErrorCode::SlowDown.into()) } else { Ok(AfterJoin::LookAgain) }
             }
             Err(error) => Err(refused(&error, Missing::Upload)),
@@ -467,14 +467,14 @@ mod tests {
     fn upload_whose_parts_are_replaced_again_and_again_is_completed_later() {
         let upload = upload();
         let mut completion = completion(&upload, all_of(&[1]));
-        for round in 1..=AGAIN_MAX {
+        for round in 1..=RETRIES_MAX {
             let join = completion.join(&[there(1, 5)]).unwrap();
             let missing = not_found(&join.parts[0]);
             match completion.joined(join, missing) {
-                Ok(next) => assert!(next == AfterJoin::LookAgain && round < AGAIN_MAX, "{round}"),
+                Ok(next) => assert!(next == AfterJoin::LookAgain && round < RETRIES_MAX, "{round}"),
                 Err(error) => {
                     assert_eq!(error.code(), &S3ErrorCode::SlowDown);
-                    assert_eq!(round, AGAIN_MAX);
+                    assert_eq!(round, RETRIES_MAX);
                 }
             }
         }

@@ -65,10 +65,12 @@ pub const NODE_FILE: &str = "node.pem";
 /// The file with its key.
 pub const NODE_KEY_FILE: &str = "node.key";
 
-/// How long before now certificates hold: clocks of machines differ.
+/// How long before now certificates hold, a day: clocks of machines differ, by less than that
+/// unless they are wrong. Chosen, not measured.
 const BEFORE: Duration = Duration::from_secs(24 * 3600);
 
-/// Longest time that certificates hold: what comes after the year 9999 cannot be written.
+/// Longest time that certificates hold, a hundred years: what comes after the year 9999 cannot be
+/// written (RFC 5280, section 4.1.2.5), and `--expires` allows as much (`SPAN_MAX`).
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Runs `sanderling tls ...`.

@@ -133,20 +133,24 @@ pub struct Mint {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Bytes of a new secret, before they are written as text.
+/// Bytes of a new secret, before they are written as text: as many as the hash has (RFC 7518,
+/// section 3.2).
 const SECRET_BYTES: usize = 32;
 
-/// How long the namenode may take to report which cluster it serves.
-const ASKED_WITHIN: Duration = Duration::from_secs(3);
+/// How long the namenode may take to report which cluster it serves: as long as a command's first
+/// greeting (`GREETING_TIMEOUT` of `command::session`).
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the token holds with which the namenode's cluster is requested: it allows nothing, and
-/// this machine's clock may be behind that of the namenode.
+/// How long the token holds, in seconds, with which the namenode's cluster is requested. It allows
+/// nothing, and this machine's clock may be behind that of the namenode by hours at most. Chosen,
+/// not measured.
 const REQUEST_TOKEN_SECONDS: u64 = 3600;
 
 /// What a token of an application allows, unless its rights are given.
 const RIGHTS_DEFAULT: Rights = Rights::READ.and(Rights::WRITE);
 
-/// How long a token holds at most: as long as its revocation may have to be kept.
+/// How long a token holds at most: a year, as long as its revocation may have to be kept. Chosen,
+/// not measured: 1,024 revocations are kept (`REVOCATIONS_MAX`).
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Runs `sanderling token ...`.
@@ -245,7 +249,7 @@ fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
     let runtime =
         runtime.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Runtime, error))?;
     let asked = runtime.block_on(async {
-        let deadline = tokio::time::Instant::now() + ASKED_WITHIN;
+        let deadline = tokio::time::Instant::now() + ANSWER_TIMEOUT;
         Connection::connect_with(address, hello, deadline, &options).await
     });
     match asked {

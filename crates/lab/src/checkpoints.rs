@@ -26,19 +26,20 @@ use crate::units;
 use cases::{Bench, CasePlan};
 use figure::{MeasuredCheckpoints, MeasuredSetup};
 use measure_args::MeasureArgs;
-use real_store::{CLEAR_WITHIN, RealStore};
+use real_store::{CLEAR_TIMEOUT, RealStore};
 use record::{MeasuredSample, compare_with_run};
 use stage::Driver;
 use writer::WriterKind;
 
-/// Numbers of tasks that dump at once; the authors had a machine for each.
+/// Numbers of tasks that dump at once: those of the authors (slide 17), with a machine for each.
 const TASKS: &[u32] = &[1, 2, 4, 6];
 
 /// The writers of runs.
 const RUNS: &[WriterKind] = &[WriterKind::Dense, WriterKind::Sparse];
 
-/// How long an interrupted measurement may take until nothing of it is left in a real store.
-const CLEAN_UP: Duration = CLEAR_WITHIN.saturating_mul(2);
+/// How long an interrupted measurement may take until nothing of it is left in a real store: it is
+/// removed twice (`LATE_REQUESTS` of `real_store`).
+const CLEAN_UP: Duration = CLEAR_TIMEOUT.saturating_mul(2);
 
 /// Measures everything, and returns it when all of it is measured. It is polled on the program's
 /// main thread, with which its servers die.

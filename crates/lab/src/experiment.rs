@@ -23,29 +23,34 @@ use crate::failure::Failure;
 
 use end_state::Aftermath;
 
-/// How often the bandwidth is sampled.
-const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Time between two samples of the bandwidth: a run of a minute has 600 points, as many as a
+/// picture shows. Chosen, not measured.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Readers for each node: enough that a link rarely waits for a reader (a closed network of N
-/// stations and K customers is busy to K / (K + N - 1)).
+/// stations and K customers is busy to K / (K + N - 1)): of four nodes, to 64 / 67.
 const READERS_PER_NODE: u32 = 16;
 
-/// Writers for each node.
+/// Writers for each node: one sends while the other waits for its seal. Chosen, not measured.
 const WRITERS_PER_NODE: u32 = 2;
 
-/// Writers for each node that wait for each of their writes.
+/// Writers for each node that wait for each of their writes: most nodes have an open block of one
+/// of them when they get a notice. Chosen, not measured.
 const PROBES_PER_NODE: u32 = 2;
 
-/// How long a new node gets less than its share, by default, in the cloud's seconds.
+/// How long a new node gets less than its share, by default, in the cloud's seconds: the default of
+/// the namenode (`NamenodeConfig::ramp_up`).
 const RAMP_UP_SECONDS: f64 = 30.0;
 
-/// Time after the start in which nodes touch their memory and first heartbeats arrive.
+/// Time after the start in which nodes touch their memory and first heartbeats arrive, two of 500
+/// ms. Chosen, not measured.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Datanodes of figure 5, as in the paper.
+/// Datanodes of figure 5, as in the paper (Brodmann et al., section 4.3).
 const NOTICE_NODES: u32 = 2;
 
-/// How far ahead traces are drawn, in times of the work: the slower mechanism needs longer.
+/// How far ahead traces are drawn, in times of the work: the slower mechanism needs longer. Chosen,
+/// not measured.
 const HORIZON_FACTOR: u32 = 4;
 
 /// Which run.
@@ -304,7 +309,7 @@ async fn until_done(
 /// Samples until it is over.
 async fn sample(meter: &Meter, began: Instant, over: &CancellationToken) -> Vec<Sample> {
     let mut sampler = Sampler::new(began);
-    let mut ticks = interval(SAMPLE_EVERY);
+    let mut ticks = interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {

@@ -22,29 +22,35 @@ const FILL: u32 = 5;
 /// 1, figure 7).
 const MEMORY_SECONDS: f64 = 16.0;
 
-/// The background's share of a link by default, in percent.
+/// The background's share of a link by default, in percent: that of the manager
+/// (`BackgroundConfig`).
 const BACKGROUND_SHARE: f64 = 20.0;
 
-/// The largest share that leaves clients something.
+/// The largest share, in percent, that leaves clients something. Chosen, not measured.
 const BACKGROUND_SHARE_MAX: f64 = 90.0;
 
-/// Data of figure 5: a drain long enough to be seen.
+/// Data of figure 5, in percent of what a link carries within a notice: a drain long enough to be
+/// seen. Chosen, not measured.
 const NOTICE_FILL: u32 = 40;
 
-/// Data of the exposure experiment: three times what leaves within a notice.
+/// Data of the exposure experiment, in percent of what a link carries within a notice: three times
+/// as much, so that two thirds would be lost without copies.
 const EXPOSURE_FILL: u32 = 300;
 
-/// Room for the objects of writers, however small the data.
+/// Memory of a node in bytes, however small the data: it has room for the objects of writers.
+/// Chosen, not measured.
 const DRAM_BYTES_MIN: u64 = 96 << 20;
 
 /// Memory of a node for one byte of data: room for what others leave behind, and for copies.
+/// Chosen, not measured.
 const DRAM_PER_DATA: u64 = 4;
 
-/// The shortest notice that clouds give, in seconds.
+/// The shortest notice that clouds give, in seconds: Google's and Azure's.
 pub(crate) const CLOUD_NOTICE_SECONDS: f64 = 30.0;
 
-/// When loads have to be even again after the last change, in the cloud's seconds.
-const EVEN_WITHIN_SECONDS: f64 = 120.0;
+/// When loads have to be even again after the last change, in the cloud's seconds. A goal of
+/// docs/LAB.md.
+const EVEN_TIMEOUT_SECONDS: f64 = 120.0;
 
 /// What all experiments understand.
 #[derive(Debug, Clone, Args)]
@@ -233,7 +239,7 @@ impl LabPlan {
     /// as the lab's notice is shorter than the cloud's.
     #[must_use]
     pub(crate) fn even_within(&self) -> Duration {
-        self.scaled(EVEN_WITHIN_SECONDS)
+        self.scaled(EVEN_TIMEOUT_SECONDS)
     }
 
     /// Returns a time of the cloud, as much shorter as the lab's notice is than the cloud's.

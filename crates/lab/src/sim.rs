@@ -78,7 +78,7 @@ pub fn run(global: &Global, args: Sim) -> Result<(), Failure> {
     if args.groups
         && let Some(bug) = bug.filter(|bug| !bug.is_of_group())
     {
-        let why = format!("{bug} is a mistake of clusters with datanodes, not of groups");
+        let why = format!("{bug} is an injected bug of clusters with datanodes, not of groups");
         return Err(Failure::usage(why).next(format_args!("sanderling sim --bug {bug}")));
     }
     let groups = args.groups || bug.is_some_and(InjectedBug::is_of_group);

@@ -6,11 +6,14 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use sanderling_core::preemption::Model;
+use sanderling_protocol::split_mix::SplitMix64;
 
-/// A replacement serves at least this long before its own notice.
+/// A replacement serves at least this long before its own notice, so that each notice meets a node
+/// with data. Chosen, not measured.
 const SERVE_MIN: Duration = Duration::from_secs(2);
 
-/// Draws that are tried until one has notices enough.
+/// Draws that are tried until one has notices enough: they take well under a second. Chosen, not
+/// measured.
 const DRAWS_MAX: u64 = 10_000;
 
 /// One preemption.
@@ -44,7 +47,7 @@ pub(crate) struct TraceBounds {
 /// Draws the first trace, from this seed's on, that has notices enough.
 #[must_use]
 pub(crate) fn draw(model: &Model, shape: &TraceBounds, seed: u64) -> Vec<Preemption> {
-    let mut seeds = Chance(seed);
+    let mut seeds = Chance::new(seed);
     let draws = (0..DRAWS_MAX).map(|_| draw_any(model, shape, seeds.next()));
     let mut last = Vec::new();
     for trace in draws {
@@ -59,7 +62,7 @@ pub(crate) fn draw(model: &Model, shape: &TraceBounds, seed: u64) -> Vec<Preempt
 /// Draws a trace for a fleet that is new at its beginning, as the machines of Brodmann et al.'s
 /// experiments were. `model` runs in the lab's time.
 fn draw_any(model: &Model, shape: &TraceBounds, seed: u64) -> Vec<Preemption> {
-    let mut chance = Chance(seed);
+    let mut chance = Chance::new(seed);
     let mut life = || Duration::from_millis(model.sample(chance.next()).0);
     let mut wanted: BinaryHeap<Reverse<(Duration, u32)>> = BinaryHeap::new();
     for slot in 0..shape.slots {
@@ -84,19 +87,18 @@ fn draw_any(model: &Model, shape: &TraceBounds, seed: u64) -> Vec<Preemption> {
     trace
 }
 
-/// A seeded sequence of numbers: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
-/// Generators", OOPSLA 2014 (SplitMix64).
+/// A seeded sequence of numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Chance(pub(crate) u64);
+pub(crate) struct Chance(SplitMix64);
 
 impl Chance {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     /// Returns the next number, uniform over 64 bits.
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0.next()
     }
 
     /// Returns a number below `end`, which is far below 2^32.

@@ -21,7 +21,8 @@ pub(crate) use write::write;
 /// The directory in the store that the workloads fill.
 const DIRECTORY: &str = "/lab";
 
-/// Bytes of one call.
+/// Bytes of one call: an eighth of a block, so that a run has many calls on its slow links. Chosen,
+/// not measured.
 pub(crate) const PIECE_BYTES: u64 = 128 << 10;
 
 /// Returns a path below the lab's directory.

@@ -11,7 +11,7 @@ use sanderling_command::refused::shell_word;
 use sanderling_command::units::{self, Size};
 
 use super::directory::{ClusterDirectory, directory};
-use super::launch::{READY_WITHIN, datanode_words, launch};
+use super::launch::{READY_TIMEOUT, datanode_words, launch};
 use super::lock::Lock;
 use super::record::{DatanodeShape, Record, ServerRole};
 
@@ -63,7 +63,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
     record.must_have_namenode()?;
     let shape = shape(&record, args);
     let words = datanode_words(&record, &shape, &name);
-    let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
+    let limit = Instant::now() + global.timeout.map_or(READY_TIMEOUT, |span| span.0);
     let dram = units::bytes(shape.dram_bytes);
     let started = launch(&mut record, ServerRole::Datanode, &name, Some(shape), words)
         .and_then(|mut starting| starting.serves(limit));
@@ -86,6 +86,8 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
 }
 
 fn shape(record: &Record, args: &LocalAdd) -> DatanodeShape {
+    /// Memory of a datanode in bytes where no other datanode shows a size: the default of `local
+    /// start --dram`.
     const DRAM: u64 = 256 << 20;
     let first = record.shape();
     let first = first.unwrap_or(DatanodeShape {

@@ -11,7 +11,8 @@ use sanderling_keys::{tls, token, write_private};
 use sanderling_transport::{ClientTls, Credentials, TLS_NAME, TokenSource, unix_seconds};
 use serde::{Deserialize, Serialize};
 
-/// Lifetime of the token and the certificates: longer than any trial of a cluster.
+/// Lifetime of the token and the certificates, 30 days: longer than any trial of a cluster. Chosen,
+/// not measured.
 const HOLDS: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The file with an admin's token.

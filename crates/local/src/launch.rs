@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_command::process::{LOOK_EVERY, RELEASE, RecordedProcess, spawn};
+use sanderling_command::process::{POLL_INTERVAL, RELEASE, RecordedProcess, spawn};
 use sanderling_command::ready::{NotReady, Ready};
 use sanderling_command::refused::shell_word;
 
@@ -15,13 +15,15 @@ use super::directory::{CATALOGS, DISKS, LOGS, READY};
 use super::keys::KeyFiles;
 use super::record::{DatanodeShape, Record, ServerRecord, ServerRole};
 
-/// How long the servers may take to serve.
-pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How long the servers may take to serve on a busy machine; on an idle one they take well under a
+/// second. Chosen, not measured: `--timeout` gives another.
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The name of a namenode that is the only one.
 pub(super) const ALONE: &str = "namenode";
 
-/// Lines of a failed server's log that are shown.
+/// Lines of a failed server's log that are shown: the error and what led to it, on a small
+/// terminal. Chosen, not measured.
 const LOG_LINES: usize = 8;
 
 /// A server that was spawned and does not serve yet.
@@ -139,7 +141,7 @@ impl Starting {
                 let cause = format!("{name} does not serve in time: {}", self.last_words());
                 return Err(self.failed(Exit::Deadline, FailureKind::Deadline, &cause));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

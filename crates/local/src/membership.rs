@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use sanderling_command::failure::Failure;
-use sanderling_command::process::LOOK_EVERY;
+use sanderling_command::process::POLL_INTERVAL;
 use sanderling_command::refused::shell_word;
 use sanderling_command::session::block_on;
 use sanderling_protocol::message::Members;
@@ -14,12 +14,13 @@ use sanderling_transport::{ConnectionOptions, Pool, PoolOptions};
 use super::launch::{catalog_of, is_of_group};
 use super::record::{Record, ServerRecord, ServerRole};
 
-/// How long one namenode may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long one namenode of this machine may take to answer: it answers within milliseconds, or
+/// stands still. Chosen, not measured.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a namenode that was started may take to find the leader of its group. Where none leads,
 /// as while a majority is down, it serves without one: an election takes about a second.
-const LED_WITHIN: Duration = Duration::from_secs(5);
+const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a namenode that was started has become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +43,13 @@ pub(super) fn settled(
     server: &ServerRecord,
     mut is_over: impl FnMut() -> bool,
 ) -> Result<PlaceInGroup, Failure> {
-    let limit = Instant::now() + LED_WITHIN;
+    let limit = Instant::now() + LEADER_TIMEOUT;
     while !is_over() && Instant::now() < limit {
         let seen = members_at(record, &server.address)?;
         if seen.is_some_and(|seen| is_member(&seen, &server.address) && seen.leader().is_some()) {
             return Ok(PlaceInGroup::Led);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(match is_removed(record, server)? {
         true => PlaceInGroup::Removed,
@@ -104,7 +105,7 @@ fn members_at(record: &Record, address: &str) -> Result<Option<Members>, Failure
     let mut found = None;
     block_on(async {
         let pool = Pool::new(PoolOptions { connection, ..PoolOptions::default() });
-        let deadline = tokio::time::Instant::now() + ANSWER_WITHIN;
+        let deadline = tokio::time::Instant::now() + ANSWER_TIMEOUT;
         let mut answers =
             pool.meta(address, vec![Request::Members], deadline).await.unwrap_or_default();
         if let Some(Ok(Reply::Members(members))) = answers.pop() {

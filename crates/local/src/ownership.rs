@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_command::process::LOOK_EVERY;
+use sanderling_command::process::POLL_INTERVAL;
 
 use super::directory::{CATALOG_LOCK, CATALOGS, DISK_MARKER, DISKS, LOCK, LOGS};
 use super::record::Record;
@@ -20,8 +20,8 @@ const LOCKED: [(&str, &str, &str); 2] =
     [("namenode", CATALOGS, CATALOG_LOCK), ("datanode", DISKS, DISK_MARKER)];
 
 /// How long a process that has just ended may take to give its locks back: its first thread may end
-/// before the others.
-const UNLOCK_WITHIN: Duration = Duration::from_secs(2);
+/// before the others. They end within milliseconds, later on a busy machine. Chosen, not measured.
+const UNLOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Refuses a directory with files that no local cluster made. One that is new or empty is free, and
 /// so is what a start or a stop left that was killed: the mark is written first.
@@ -77,7 +77,7 @@ pub(super) fn mark(directory: &Path, mut lock: &File) -> Result<(), Failure> {
 /// # Errors
 /// Failure (1) with `next` as the next command: its files are not deleted.
 pub(super) fn not_in_use(directory: &Path, next: &str) -> Result<(), Failure> {
-    let limit = Instant::now() + UNLOCK_WITHIN;
+    let limit = Instant::now() + UNLOCK_TIMEOUT;
     while let Some((role, used)) = used(directory)? {
         if Instant::now() >= limit {
             let cause = format!("a {role} that is not on record runs in {}", used.display());
@@ -85,7 +85,7 @@ pub(super) fn not_in_use(directory: &Path, next: &str) -> Result<(), Failure> {
                 .tried("nothing: its files would have been deleted; it must end first")
                 .next(next));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

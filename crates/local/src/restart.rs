@@ -15,7 +15,7 @@ use sanderling_protocol::NodeId;
 use super::directory::{ClusterDirectory, directory};
 use super::emptying;
 use super::launch::{
-    READY_WITHIN, Starting, catalog_of, datanode_words, is_of_group, launch, namenode_words,
+    READY_TIMEOUT, Starting, catalog_of, datanode_words, is_of_group, launch, namenode_words,
 };
 use super::lock::Lock;
 use super::membership::{PlaceInGroup, is_removed, others, rejoin, settled};
@@ -41,7 +41,7 @@ pub struct LocalRestart {
 
 /// How long a server may take to end by itself. A datanode that is not empty by then, since its
 /// loss is confirmed, moves blocks away meanwhile, for 25 seconds at most.
-const END_WITHIN: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A datanode's process that was emptied.
 struct Emptied {
@@ -102,7 +102,7 @@ fn emptied(
 /// Ends the process.
 fn end(server: &ServerRecord, output: Output) {
     server.process.signal(Signal::TERM);
-    if !server.process.wait(END_WITHIN) {
+    if !server.process.wait(END_TIMEOUT) {
         server.process.signal(Signal::KILL);
         let _ = server.process.wait(Duration::from_secs(2));
         output.note(format_args!("{} did not end by itself and was killed", server.name));
@@ -118,7 +118,7 @@ fn start(
 ) -> Result<(), Failure> {
     let words = words(record, server)?;
     let (name, shape) = (&server.name, server.shape.clone());
-    let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
+    let limit = Instant::now() + global.timeout.map_or(READY_TIMEOUT, |span| span.0);
     let mut starting = launch(record, server.role, name, shape, words)?;
     let ready = match starting.serves(limit) {
         Ok(ready) => ready,

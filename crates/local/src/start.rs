@@ -9,7 +9,7 @@ use clap::Args;
 use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_command::global::Global;
 use sanderling_command::output::Output;
-use sanderling_command::process::LOOK_EVERY;
+use sanderling_command::process::POLL_INTERVAL;
 use sanderling_command::refused::shell_word;
 use sanderling_command::session::block_on;
 use sanderling_command::units;
@@ -21,15 +21,16 @@ use thiserror::Error;
 
 use super::directory::{CATALOGS, ClusterDirectory, DISKS, KEYS, LOGS, READY, directory};
 use super::keys::KeyFiles;
-use super::launch::{ALONE, READY_WITHIN, catalog_of, datanode_words, launch, namenode_words};
+use super::launch::{ALONE, READY_TIMEOUT, catalog_of, datanode_words, launch, namenode_words};
 use super::lock::Lock;
 use super::ownership;
 use super::record::{DatanodeShape, Record, ServerRecord, ServerRole};
 use super::server_files::{catalog_bytes, delete_data, delete_logs};
 use super::stop::end;
 
-/// How long the processes of a start that failed may take to end by themselves.
-const LEFT_WITHIN: Duration = Duration::from_secs(2);
+/// How long the processes of a start that failed may take to end by themselves; they hold no data,
+/// so they are killed then. Chosen, not measured.
+const LEFT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `local start`.
 #[derive(Debug, Args)]
@@ -70,7 +71,7 @@ pub struct LocalStart {
 }
 
 pub(super) fn run(global: &Global, output: Output, args: &LocalStart) -> Result<(), Failure> {
-    let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
+    let limit = Instant::now() + global.timeout.map_or(READY_TIMEOUT, |span| span.0);
     let record = started(args, "the same with --yes", limit, |_| Ok(()))?;
     print_started(output, &record, args)
 }
@@ -102,7 +103,7 @@ pub(super) fn started(
     }
     // What a start that was interrupted has left: nothing was stored in it.
     if let Some(record) = &before {
-        end(record, LEFT_WITHIN);
+        end(record, LEFT_TIMEOUT);
     }
     ownership::not_in_use(&directory, "the same with another --dir")?;
     if before.as_ref().is_none_or(|record| record.is_started) {
@@ -121,7 +122,7 @@ pub(super) fn started(
         Ok(()) => Ok(record),
         Err(failure) => {
             // What was started is not left behind, nor is the catalog, in which nothing was stored.
-            end(&record, LEFT_WITHIN);
+            end(&record, LEFT_TIMEOUT);
             delete_data(&directory);
             let _ = record.delete();
             Err(failure)
@@ -271,7 +272,7 @@ fn until_all_vote(record: &Record, count: usize, limit: Instant) -> Result<(), F
                 return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
                     .next("the same with a longer --timeout"));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     })
 }

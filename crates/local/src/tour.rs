@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::io::AsyncReadExt;
 
 use super::directory::ClusterDirectory;
-use super::launch::{READY_WITHIN, datanode_words, launch};
+use super::launch::{READY_TIMEOUT, datanode_words, launch};
 use super::lock::Lock;
 use super::record::{DatanodeShape, Record, ServerRole};
 use super::start::{LocalStart, started};
@@ -31,20 +31,24 @@ use drain::Drained;
 /// The node that gets the notice.
 const SPOT: &str = "spot-0";
 
-/// The nodes that stay.
+/// The nodes that stay: two, so that the blocks of the drained one have more than one target.
 const LASTING: u16 = 2;
 
-/// How long the drain takes at the default rate: long enough to be watched.
+/// How long the drain takes at the default rate, in seconds: long enough to be watched, short
+/// enough that a visitor stays. Chosen, not measured.
 const DRAIN_SECONDS: u64 = 10;
 
-/// The least rate by default.
+/// The least rate by default, in bytes per second: little data drains sooner, not slower than a
+/// block a second.
 const RATE_MIN: u64 = 1 << 20;
 
-/// The least memory of a node.
+/// The least memory of a node in bytes. A datanode takes 48 MiB for itself beside it (`OWN_BYTES`
+/// of its budget), and less data is no example. Chosen, not measured.
 const DRAM_MIN: u64 = 64 << 20;
 
-/// How long a killed node may take to end.
-const END_WITHIN: Duration = Duration::from_secs(5);
+/// How long a killed node may take to end: the kernel frees its memory, which takes less than a
+/// second. Chosen, not measured.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `tour`.
 #[derive(Debug, Args)]
@@ -104,7 +108,7 @@ pub fn run(global: &Global, args: Tour) -> Result<(), Failure> {
     });
     // Lost data is a result like another: the cluster stays, to be looked at.
     if toured.as_ref().is_err_and(|failure| failure.exit != Exit::Partial) {
-        end(&record, END_WITHIN);
+        end(&record, END_TIMEOUT);
         let _ = record.delete();
     }
     toured
@@ -112,7 +116,7 @@ pub fn run(global: &Global, args: Tour) -> Result<(), Failure> {
 
 /// Starts the cluster: the nodes that stay, and the one that will get the notice.
 fn start(global: &Global, args: &Tour) -> Result<Record, Failure> {
-    let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
+    let limit = Instant::now() + global.timeout.map_or(READY_TIMEOUT, |span| span.0);
     // All data has room on the nodes that stay, with as much again for blocks in flight.
     let dram = args.data.0.max(DRAM_MIN);
     let cluster = LocalStart {
@@ -208,7 +212,7 @@ fn kill(session: &Session, record: &Record) -> Result<(), Failure> {
     let mut record = Record::existing(&record.directory)?;
     let spot = record.server(SPOT)?.process;
     spot.signal(Signal::KILL);
-    if !spot.wait(END_WITHIN) {
+    if !spot.wait(END_TIMEOUT) {
         let cause = format!("{SPOT} does not end, not even when it is killed");
         return Err(Failure::new(Exit::Failure, FailureKind::Process, cause));
     }

@@ -57,15 +57,15 @@ pub(crate) struct NamenodeClient {
 
 /// Longest time to send the parts of one order to a store. A datanode lists a part of a store
 /// within 60 s (`LISTING_MAX`) and reads blocks back within as long, so it covers these, too.
-const UPLOAD_WITHIN: Duration = Duration::from_millis(durable::UPLOAD_WITHIN.0);
+const UPLOAD_TIMEOUT: Duration = Duration::from_millis(durable::UPLOAD_WITHIN.0);
 
 /// Longest time to change what is visible in a store. A datanode begins the last one within 5 s
 /// ([`CHANGE_BEGINS_WITHIN`]) and it takes 20 s at most ([`STORE_OPERATION_MAX`]), so an answer
 /// that comes at all comes before.
-const CHANGE_WITHIN: Duration = Duration::from_secs(30);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 const _: () =
-    assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < CHANGE_WITHIN.as_secs() * 1000);
+    assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < CHANGE_TIMEOUT.as_secs() * 1000);
 
 /// How long the namenode waits for an event. An event that a broken connection has lost is found by
 /// the next view, at most a second later by default (`ManagerOptions::poll_idle`). Each wait costs
@@ -206,7 +206,7 @@ impl NamenodeClient {
             }
             DurableOutput::Upload { call, node, address, order } => {
                 let order = Order::Upload(Box::new(order));
-                let reply = self.durable_order((node, &address), order, UPLOAD_WITHIN).await;
+                let reply = self.durable_order((node, &address), order, UPLOAD_TIMEOUT).await;
                 let answer = reply.and_then(|reply| match reply {
                     OrderReply::Uploaded { upload, parts } => Ok(UploadedParts { upload, parts }),
                     other => Err(bad_reply(node, other)),
@@ -215,12 +215,12 @@ impl NamenodeClient {
             }
             DurableOutput::Abort { call, node, address, directory, store, uploads } => {
                 let order = Order::AbortUploads { directory, store, uploads };
-                let done = self.durable_order((node, &address), order, CHANGE_WITHIN).await;
+                let done = self.durable_order((node, &address), order, CHANGE_TIMEOUT).await;
                 DurableInput::Aborted { call, is_done: matches!(done, Ok(OrderReply::Done)) }
             }
             DurableOutput::Change { call, node, address, directory, store, changes } => {
                 let order = Order::ChangeStore { directory, store, changes };
-                let reply = self.durable_order((node, &address), order, CHANGE_WITHIN).await;
+                let reply = self.durable_order((node, &address), order, CHANGE_TIMEOUT).await;
                 let answer = match reply {
                     Ok(OrderReply::StoreChanged { done, failure }) => Some((done, failure)),
                     Err(DurableCallError::Refused(refusal)) => Some((0, Some(refusal))),
@@ -230,7 +230,7 @@ impl NamenodeClient {
             }
             DurableOutput::Restore { call, node, address, loss } => {
                 let order = Order::Restore(Box::new(loss));
-                let reply = self.durable_order((node, &address), order, UPLOAD_WITHIN).await;
+                let reply = self.durable_order((node, &address), order, UPLOAD_TIMEOUT).await;
                 let answer = reply.and_then(|reply| match reply {
                     OrderReply::Restored(tiers) => Ok(tiers),
                     other => Err(bad_reply(node, other)),
@@ -267,7 +267,7 @@ impl NamenodeClient {
             AdoptionStep::Take => Order::TakeStore { directory, store },
             AdoptionStep::List(after) => Order::ListStore { directory, store, after },
         };
-        match self.durable_order((node, address), order, UPLOAD_WITHIN).await? {
+        match self.durable_order((node, address), order, UPLOAD_TIMEOUT).await? {
             OrderReply::StoreTaken { settles_in } => Ok((StoreSlice::default(), settles_in)),
             OrderReply::StoreListed(slice) => Ok((slice, Millis(0))),
             other => Err(bad_reply(node, other)),

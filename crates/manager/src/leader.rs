@@ -26,7 +26,7 @@ const EVENT_RETRY: Duration = Duration::from_secs(1);
 
 /// Time to give the lease back when the manager stops. A tenth of the lease by default: if the
 /// namenode does not answer, the next manager waits for the lease's end.
-const RELEASE_WITHIN: Duration = Duration::from_millis(300);
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Leads, or waits for the leadership lease.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl ManagerProcess {
         }
         if self.leadership.may_hold() {
             // Another manager need not wait then. If it does not arrive, the lease ends by itself.
-            let _ = timeout(RELEASE_WITHIN, self.caller.clone().release()).await;
+            let _ = timeout(RELEASE_TIMEOUT, self.caller.clone().release()).await;
         }
     }
 

@@ -43,19 +43,19 @@ pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_a
 
 /// Time between two looks at what there is to store: half of the second that the archive may be
 /// behind.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time between two comparisons of what the archive must have with what is there. It lists all
 /// names of the generation, one request to a bucket for each thousand. What another program removed
 /// is noticed after this long at most. Chosen, not measured.
-const COMPARE_EVERY: Duration = Duration::from_secs(60);
+const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long the last changes may take to be stored when the namenode stops: a notice may leave
 /// 15 s.
-const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pause before they are tried again: that of the looks before the stop ([`LOOK_EVERY`]), so that
-/// 20 attempts fit into [`CLOSE_WITHIN`].
+/// Pause before they are tried again: that of the looks before the stop ([`POLL_INTERVAL`]), so
+/// that 20 attempts fit into [`CLOSE_TIMEOUT`].
 const CLOSE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Bytes of a part of a snapshot's upload: as long as the longest piece of the journal. S3 takes
@@ -83,7 +83,7 @@ pub(crate) enum CloseError {
     #[error("there is no whole copy of the catalog there yet")]
     Incomplete,
     /// The store is slow or does not answer.
-    #[error("it did not take them within {} s", CLOSE_WITHIN.as_secs())]
+    #[error("it did not take them within {} s", CLOSE_TIMEOUT.as_secs())]
     Late,
     /// The store or the directory failed.
     #[error(transparent)]
@@ -212,7 +212,7 @@ impl Archiver {
 
     /// Keeps the archive up to date until it is stopped, or another namenode has taken over.
     pub(crate) async fn run(&mut self, stop: &CancellationToken) {
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let pass = async {
@@ -308,7 +308,7 @@ impl Archiver {
                 }
             }
         };
-        let stored = timeout(CLOSE_WITHIN, last).await;
+        let stored = timeout(CLOSE_TIMEOUT, last).await;
         match stored {
             // Another member goes on, and has everything.
             Ok(Ok(()) | Err(_)) | Err(_) if pass == ArchivePass::Final => Ok(()),
@@ -356,7 +356,7 @@ impl Archiver {
             GenerationState::Superseded => return Err(Ended::Superseded),
             GenerationState::Emptied => self.store_again("everything"),
         }
-        if is_last || self.compared_at.elapsed() >= COMPARE_EVERY {
+        if is_last || self.compared_at.elapsed() >= COMPARE_INTERVAL {
             self.compare().await?;
         }
         let (directory, end) = (Arc::clone(&self.directory), Arc::clone(&self.end));

@@ -26,16 +26,20 @@ pub use restore::{RestoreError, RestoreOptions, RestoredBackup, is_restore_unfin
 pub(crate) use restore::{UnfinishedRestore, begun_in, restored_generation};
 pub(crate) use write::write;
 
+/// The first bytes of a backup.
 const MAGIC: [u8; 8] = *b"SNDLBKUP";
+/// The last bytes of a backup: one that was cut lacks them.
 const END: [u8; 8] = *b"SNDLBEND";
+/// The version of the layout of a backup; another one is refused (docs/UPGRADING.md).
 const LAYOUT: u32 = 1;
 
 /// Longest description: some hundred bytes today. A longer one is none, and no memory is taken for
 /// it.
 const DESCRIPTION_BYTES_MAX: u32 = 64 << 10;
 
-/// Room on the disk of the journal below which the namenode will soon refuse changes. A backup
-/// leaves that much free.
+/// Room on the disk of the journal, in bytes, below which the namenode will soon refuse changes:
+/// twice what it writes until the next snapshot by default (64 MiB). A backup leaves that much
+/// free. Chosen, not measured.
 pub const JOURNAL_FREE_BYTES_MIN: u64 = 128 << 20;
 
 /// Bytes that are copied at once. Chosen, not measured: beyond some hundred KiB a system call costs

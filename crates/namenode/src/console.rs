@@ -30,7 +30,8 @@ use update::{EventPage, FleetUpdate, JobPage, JobRow, NewestEvents, Summary, fra
 /// frame for all followers. Chosen, not measured.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Updates between two samples.
+/// Updates between two samples: as many seconds as the history has between two
+/// ([`FleetHistory::STEP`]).
 const TICKS_PER_SAMPLE: u64 = FleetHistory::STEP.0 / 1000;
 
 /// Updates that a slow follower may be behind; then it gets the whole state again. 16 s; they are

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use sanderling_core::Mechanism;
 use sanderling_core::call_outcome::CallOutcome;
 use sanderling_core::catalog::DatanodeOrder;
-use sanderling_core::membership::{PROBE_WITHIN, Probe};
-use sanderling_core::namenode::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
+use sanderling_core::membership::{PROBE_TIMEOUT, Probe};
+use sanderling_core::namenode::{ORDER_TIMEOUT, OrderKind, OrderQueue, OrderStep};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{NodeId, Order, OrderReply};
 use sanderling_transport::{
@@ -152,7 +152,7 @@ impl OrderContext {
         if !self.state.is_present(node) || !serves || !counts {
             return false;
         }
-        let deadline = Instant::now() + Duration::from(ORDER_WITHIN);
+        let deadline = Instant::now() + Duration::from(ORDER_TIMEOUT);
         self.state.metrics.orders.inc();
         let sent = self.pool.order_in(term, node, &address, order, deadline).await;
         let answer = match sent {
@@ -191,7 +191,7 @@ impl OrderContext {
             node: Some(node),
             token: None,
         };
-        let (within, options) = (Duration::from(PROBE_WITHIN), self.pool.connection_options());
+        let (within, options) = (Duration::from(PROBE_TIMEOUT), self.pool.connection_options());
         let deadline = Instant::now() + within;
         let dialled = Connection::connect_with(&address, hello, deadline, options).await;
         let dialled = dialled.as_ref().map_or_else(CallError::outcome, |_| CallOutcome::Answered);

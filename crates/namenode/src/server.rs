@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sanderling_core::replica::LEAD_WITHIN;
+use sanderling_core::replica::LEAD_TIMEOUT;
 use sanderling_protocol::message::{Member, MemberRole, Members, Role};
 use sanderling_protocol::{ClusterId, MemberId, Millis};
 use sanderling_transport::{Buffers, ListenError, Memory, Security, ServeOptions, listen};
@@ -51,13 +51,13 @@ const BUFFERS_KEPT: usize = 8 << 20;
 /// How long connections may take to end when the server stops. As long as HTTP's answers have at
 /// the end (`HttpOptions::end_within`). All answers are made by then; what remains is a peer that
 /// does not read.
-const STOP_WITHIN: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long another member may take to lead when the server stops: somewhat longer than the group
-/// itself allows, 2 s ([`LEAD_WITHIN`]).
-const MOVE_WITHIN: Duration = Duration::from_secs(3);
+/// itself allows, 2 s ([`LEAD_TIMEOUT`]).
+const MOVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-const _: () = assert!(LEAD_WITHIN.0 < MOVE_WITHIN.as_secs() * 1000);
+const _: () = assert!(LEAD_TIMEOUT.0 < MOVE_TIMEOUT.as_secs() * 1000);
 
 /// A namenode that serves.
 ///
@@ -155,7 +155,7 @@ impl NamenodeServer {
         if self.state.group.serving_state() == ServingState::Leader
             && self.work.push_group(order).is_ok()
         {
-            match tokio::time::timeout(MOVE_WITHIN, moved).await {
+            match tokio::time::timeout(MOVE_TIMEOUT, moved).await {
                 Ok(Ok(Ok(()))) => info!("another namenode leads the group"),
                 moved => warn!(?moved, "no other namenode leads the group yet"),
             }
@@ -191,7 +191,7 @@ impl NamenodeServer {
         self.shutdown.cancel();
         let Some(mut parts) = self.parts.lock().take() else { return };
         let ended = async { while parts.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(STOP_WITHIN, ended).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
             // A client holds a half-sent HTTP request, most likely.
             parts.tasks.shutdown().await;
         }

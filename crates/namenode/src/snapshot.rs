@@ -17,7 +17,9 @@ use crate::error::NamenodeStartError;
 use crate::files::Window;
 use crate::injected_bug::{self, InjectedBug};
 
+/// The first bytes of a snapshot.
 const MAGIC: [u8; 8] = *b"SNDLSNAP";
+/// The format of the snapshots that this program writes: that of the catalog in them.
 const VERSION: u32 = Catalog::FORMAT;
 
 /// Bytes before the body: the sum of the fields in the module's text.

@@ -109,7 +109,7 @@ impl CatalogWriter {
     /// 400 ms without a leader after which a follower stands for election, and less than the 500 ms
     /// between repetitions of a notice: a plan is at most that late. A notice of its own is
     /// attended to at once.
-    const ARRANGE_EVERY: Duration = Duration::from_millis(200);
+    const ARRANGE_INTERVAL: Duration = Duration::from_millis(200);
 
     /// [`GroupCommit::SLEEP_MIN`].
     const SLEEP_MIN: Duration = Duration::from_millis(GroupCommit::SLEEP_MIN.0);
@@ -406,7 +406,7 @@ impl CatalogWriter {
     }
 
     fn maintain(&mut self) {
-        let is_recent = self.arranged_at.is_some_and(|at| at.elapsed() < Self::ARRANGE_EVERY);
+        let is_recent = self.arranged_at.is_some_and(|at| at.elapsed() < Self::ARRANGE_INTERVAL);
         if self.member.is_some() && !is_recent {
             self.arranged_at = Some(std::time::Instant::now());
             self.arrange();

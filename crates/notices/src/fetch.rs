@@ -33,7 +33,8 @@ pub(crate) struct HttpReply {
     pub(crate) etag: Option<String>,
 }
 
-/// Why there was no answer.
+/// Why a metadata service gave no answer. For [`Self::Url`], correct the address; else look again
+/// later.
 #[derive(Debug, Error)]
 pub enum FetchError {
     /// The address is not one of a plain HTTP service.

@@ -66,7 +66,7 @@ impl NoticeOptions {
         }
     }
 
-    /// Returns the time between two polls.
+    /// Returns the time between two polls: what was configured, else what suits the source.
     #[must_use]
     pub fn poll(&self) -> Duration {
         self.poll.unwrap_or(match self.source {
@@ -78,7 +78,8 @@ impl NoticeOptions {
         })
     }
 
-    /// Returns where the source is.
+    /// Returns where the source is, without a path: what was configured, else the cloud's own
+    /// link-local address. For a file it means nothing.
     #[must_use]
     pub fn url(&self) -> &str {
         self.url.as_deref().unwrap_or(match self.source {

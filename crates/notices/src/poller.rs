@@ -22,7 +22,8 @@ pub struct SourcePoller {
     since: Instant,
 }
 
-/// One look at a source.
+/// One look at a source, with what has changed since the look before. Act on [`Self::change`], and
+/// log [`Self::health`].
 #[derive(Debug)]
 pub struct SourceLook {
     /// What the source shows. After an error, what it showed before may still hold.

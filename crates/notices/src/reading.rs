@@ -32,7 +32,8 @@ impl NoticeMaker {
     }
 }
 
-/// Why a look brought nothing.
+/// Why a look brought nothing. It takes no notice back: look again after the time between two
+/// polls.
 #[derive(Debug, Error)]
 pub enum SourceError {
     /// The call failed.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::moment;
 
-/// What was posted.
+/// What was posted to a node by HTTP, in either of the formats that are understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Posted {
     /// The machine will be taken; the time left, if the body has it.

@@ -4,7 +4,7 @@
 use sanderling_transport::trace::{FinishedSpan, SpanKind, SpanValue};
 use serde_json::{Value, json};
 
-/// `STATUS_CODE_ERROR` of OTLP.
+/// `STATUS_CODE_ERROR` of OTLP (opentelemetry-proto, `trace.proto`, `Status.StatusCode`).
 const ERROR: u8 = 2;
 
 /// Returns the body of a request.

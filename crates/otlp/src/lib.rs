@@ -22,24 +22,28 @@ use tokio_util::sync::CancellationToken;
 pub use self::url::{Collector, CollectorError};
 
 /// Spans per second that a process records: some hundred requests, of which an operator looks at
-/// few. What they cost is 0.5 MiB per second to the collector.
+/// few. What they cost is 0.5 MiB per second to the collector. Chosen, not measured.
 const SPANS_PER_SECOND_MAX: u32 = 1000;
 
-/// How often spans leave that make no whole batch.
-const EVERY: Duration = Duration::from_secs(1);
+/// Pause after which spans leave that make no whole batch: a trace is complete at the collector a
+/// second later, for one request a second. Chosen, not measured.
+const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the collector may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long the collector may take to answer. As many spans as five seconds bring fit into the
+/// queue (`QUEUE_MAX` of the transport's `trace`). Chosen, not measured.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause after a failure; the next one takes twice as long.
+/// Pause after a failure; the next one takes twice as long. As long as a batch waits without
+/// failures ([`EXPORT_INTERVAL`]).
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Longest pause: the spans of the time since then are lost, and new ones follow soon.
+/// Longest pause: the spans of the time since then are lost, and new ones follow soon. Two requests
+/// a minute do not harm a collector that is away. Chosen, not measured.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How long the last spans of a process may take: a command's end does not wait for a collector
-/// that hangs.
-const LAST_WITHIN: Duration = Duration::from_secs(2);
+/// that hangs. Chosen, not measured: a person waits for no more.
+const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether this process exports spans. A forked child has the value of its parent.
 static IS_EXPORTING: AtomicBool = AtomicBool::new(false);
@@ -93,7 +97,7 @@ impl Drop for Export {
     fn drop(&mut self) {
         self.stop.cancel();
         // The thread drops its end when it is done. A collector that hangs is left behind.
-        let _ = self.ended.recv_timeout(LAST_WITHIN);
+        let _ = self.ended.recv_timeout(LAST_TIMEOUT);
         IS_EXPORTING.store(false, Ordering::Release);
     }
 }
@@ -123,7 +127,7 @@ impl Exporter {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = self.tracer.batch_ready() => {}
-                () = sleep(EVERY) => {}
+                () = sleep(EXPORT_INTERVAL) => {}
             }
             if self.export_all().await {
                 continue;
@@ -178,7 +182,7 @@ impl Exporter {
             method: "POST",
             target: &self.collector.target,
             body: json::request(self.service, &batch),
-            within: ANSWER_WITHIN,
+            within: ANSWER_TIMEOUT,
         }
         .send()
         .await;
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn collector_that_does_not_answer_is_the_source_of_the_error() {
-        let (address, within) = ("c:4318".to_owned(), ANSWER_WITHIN);
+        let (address, within) = ("c:4318".to_owned(), ANSWER_TIMEOUT);
         let error = ExportError::Call(PageCallError::TimedOut { address, within });
         assert!(error.source().is_some_and(|source| source.is::<PageCallError>()), "{error}");
         assert_eq!(ExportError::Status(503).to_string(), "status 503");

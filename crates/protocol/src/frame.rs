@@ -43,7 +43,7 @@ pub const UNANSWERED: u64 = u64::MAX;
 /// How often a server reports that it still holds an answer back ([`Header::held`]): ten times
 /// within the 3 s of silence after which a client gives an attempt up by default. One that gives up
 /// sooner than this gets no report in time.
-pub const HELD_EVERY: Millis = Millis(250);
+pub const HELD_INTERVAL: Millis = Millis(250);
 
 /// The operation that a frame requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! The protocol of Sanderling: identifiers, instants, tiers, paths, frames, messages, refusals and
 //! limits. Every message between two processes is defined here, and nothing here does input or
-//! output.
+//! output. The generator of the numbers that other crates draw from a seed is here, too.
 
 pub mod amount;
 pub mod attribute;
@@ -17,6 +17,7 @@ pub mod order;
 pub mod path;
 pub mod ports;
 pub mod refusal;
+pub mod split_mix;
 pub mod tier;
 pub mod time;
 pub mod token;

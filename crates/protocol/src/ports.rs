@@ -1,9 +1,10 @@
 //! Where a namenode listens unless it is given another address, and where others look for it.
 
-/// The port of a namenode.
+/// The port of a namenode, unless another is configured. Chosen: a registered port (RFC 6335: 1024
+/// to 49151), below those that Linux gives to outgoing connections.
 pub const NAMENODE_PORT: u16 = 7600;
 
-/// The port of its HTTP, with the web console.
+/// The port of its HTTP, with the web console: the next one, so that commands find it.
 pub const NAMENODE_HTTP_PORT: u16 = NAMENODE_PORT + 1;
 
 /// The address of a namenode where none is given.

@@ -40,8 +40,9 @@ pub struct LocalDrain {
     held: CallerCredentials,
 }
 
-/// How long the datanode may take to answer, beside the time that is waited for.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long the datanode may take to answer, beside the time that is waited for: the default
+/// deadline of a call, because it calls its namenode meanwhile.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Gives the notice, and waits if that is requested.
 ///
@@ -69,7 +70,7 @@ pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failur
         method: "POST",
         target: if args.wait { "/v1/notice?wait=true" } else { "/v1/notice" },
         body,
-        within: if args.wait { left.saturating_add(ANSWER_WITHIN) } else { ANSWER_WITHIN },
+        within: if args.wait { left.saturating_add(ANSWER_TIMEOUT) } else { ANSWER_TIMEOUT },
     };
     let (status, body) = tokio::select! {
         answer = call.send() => answer.map_err(unanswered).map_err(tried)?,
@@ -99,7 +100,7 @@ fn address(args: &LocalDrain) -> Result<String, Failure> {
 /// form, and would leave its group.
 async fn check_role(address: &str, tls: Option<&ClientTls>) -> Result<(), Failure> {
     let (method, target, body, token) = ("GET", "/healthz", String::new(), None);
-    let within = ANSWER_WITHIN;
+    let within = ANSWER_TIMEOUT;
     let call = PageCall { address, tls, token, method, target, body, within };
     let (_, body) = call.send().await.map_err(unanswered)?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();

@@ -208,13 +208,16 @@ impl FromStr for MemoryMax {
 /// How the names of a catalog's files begin.
 const OURS: [&str; 2] = [file_names::JOURNAL.0, file_names::SNAPSHOT.0];
 
-/// How long after a change its sync begins, if the disk may be that late.
-const SYNC_EVERY: Duration = Duration::from_millis(200);
+/// How long after a change its sync begins, if the disk may be that late: five syncs a second at
+/// most, and a tenth of the 2 s that the disk may be late by default. Chosen, not measured.
+const SYNC_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Below this the memory is of no use: one frame of the longest and its answers take as much.
+/// Bytes below which the memory is of no use: one frame of the longest and its answers take as
+/// much.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// A disk that is late by less is not slow.
+/// A disk that is late by less is not slow: a sync of a rotating disk takes about as long. Chosen,
+/// not measured.
 const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 
 /// Why a value of a flag is refused, wherever it comes from: so `config check` refuses it as well.
@@ -411,7 +414,7 @@ fn options(args: &NamenodeArgs, security: Security) -> Result<NamenodeOptions, F
             SyncFlag::Os => Sync::Os,
             SyncFlag::Always => Sync::Always,
         },
-        sync_every: SYNC_EVERY.min(args.unsynced_max.0 / 4),
+        sync_every: SYNC_INTERVAL.min(args.unsynced_max.0 / 4),
         unsynced_age_max: args.unsynced_max.0,
         accepted_loss: args.accept_journal_loss.clone(),
         archive: args.archive.as_ref().map(|place| place.open(true)).transpose()?,

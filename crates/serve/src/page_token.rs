@@ -8,7 +8,8 @@ use sanderling_transport::{is_loopback, unix_seconds};
 
 use crate::security::CallerCredentials;
 
-/// How long the token lasts that is made for the one call.
+/// How long the token lasts, in seconds, that is made for the one call: it is sent at once, and the
+/// rest is for clocks that differ. Chosen, not measured.
 const TOKEN_SECONDS: u64 = 15;
 
 /// The endpoint that is called.

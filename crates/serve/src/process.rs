@@ -64,7 +64,8 @@ pub(super) fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Fai
 }
 
 /// SIGTERMs within this time are one: `timeout` of coreutils, for example, sends it to the process
-/// and then to its group, and the process would end with its data.
+/// and then to its group, and the process would end with its data. Chosen, not measured: a person
+/// signals again later than that.
 const SAME_TERM: Duration = Duration::from_secs(3);
 
 /// The signals that end a server.

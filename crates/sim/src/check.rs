@@ -79,7 +79,7 @@ pub(crate) struct Checks {
 
 /// Commands between two looks at everything. An audit visits the whole catalog, a command a few
 /// objects; more often, it would take most of a run's time. Chosen, not measured.
-const AUDIT_EVERY: u64 = 48;
+const AUDIT_INTERVAL: u64 = 48;
 
 impl Checks {
     pub(crate) fn new(plan: &RunPlan) -> Self {
@@ -231,7 +231,7 @@ impl Checking<'_> {
             .and_then(|()| live.check_dead(self.view(), command));
         self.expect(found);
         self.checks.applied += 1;
-        if self.checks.applied.is_multiple_of(AUDIT_EVERY) {
+        if self.checks.applied.is_multiple_of(AUDIT_INTERVAL) {
             self.audit();
         }
     }

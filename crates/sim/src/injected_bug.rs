@@ -211,7 +211,7 @@ impl InjectedBug {
     }
 }
 
-/// No variant has this name.
+/// The name of an injected bug that does not exist: choose one of `sanderling sim --bug list`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no injected bug is called {0:?}: see `--bug list`")]
 pub struct UnknownInjectedBug(String);

@@ -27,7 +27,7 @@ impl Default for Options {
     }
 }
 
-/// What came of one run.
+/// What came of one run of a seed. The same seed with the same options gives the same outcome.
 #[derive(Debug, Clone)]
 pub struct RunOutcome {
     /// The seed.
@@ -42,7 +42,8 @@ pub struct RunOutcome {
     pub events: Vec<String>,
 }
 
-/// A broken promise.
+/// A promise that a run has broken, with the events that show it. Run the seed again with the same
+/// options to see it again.
 #[derive(Debug, Clone)]
 pub struct Violation {
     /// The checker that saw it.

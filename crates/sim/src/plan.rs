@@ -282,6 +282,7 @@ pub(crate) enum FaultKind {
 /// pauses of a manager, some of which last longer, let it end within a run.
 pub(crate) const LEADER_LEASE: Millis = Millis(1500);
 
+/// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
 fn draw_departures(random: &mut Random) -> Departures {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_core::datanode::PUSH_WITHIN;
+use sanderling_core::datanode::PUSH_TIMEOUT;
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
 use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::order::{PushMove, Pushed};
@@ -40,7 +40,7 @@ const PAGE_BLOCKS: u32 = 12;
 
 /// Time of one order to push in milliseconds. Longer than a datanode's own push, so that its answer
 /// arrives.
-const PUSH_MILLIS: u64 = PUSH_WITHIN.0 + 1000;
+const PUSH_MILLIS: u64 = PUSH_TIMEOUT.0 + 1000;
 
 impl RandomManager {
     pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {

@@ -40,7 +40,9 @@ struct Schedule<'a> {
     faults: Vec<Fault>,
 }
 
-/// Lifetimes of a few machines in minutes, of which a fleet is resampled.
+/// Lifetimes of a few machines in minutes, of which a fleet is resampled. Invented in the shape of
+/// the bathtub (Kadupitiya and others, HPDC 2020): some that die early, few in the middle, and many
+/// shortly before 24 hours.
 const LIFETIMES_MINUTES: [u64; 12] = [4, 11, 26, 55, 130, 420, 900, 1260, 1330, 1400, 1432, 1439];
 
 /// A recorded morning of four machines.
@@ -66,7 +68,7 @@ slot-3,8000,end,
 slot-1,8000,end,
 ";
 
-/// Seconds that [`TRACE`] lasts.
+/// Seconds that [`TRACE`] lasts: its last line.
 const TRACE_SECONDS: f64 = 8000.0;
 
 impl Scene {

@@ -39,7 +39,8 @@ pub(crate) enum FrameTenant {
 /// with one for each.
 pub(crate) const PLACES: usize = 28;
 
-/// Places of which single faults are drawn. Callers have their share of what befalls halves.
+/// Places of which single faults are drawn: all but the four of callers, which have their share of
+/// what befalls halves.
 pub(crate) const PLACES_SINGLE: usize = 24;
 
 /// Most callers of one run. 128 operations of a group's history (`OPERATIONS_MAX`) are 32 for each.

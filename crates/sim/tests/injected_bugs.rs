@@ -80,7 +80,7 @@ const fn hint(bug: InjectedBug) -> u64 {
 const SEEDS_MAX: u64 = 12_000;
 
 #[test]
-fn every_mistake_is_found_by_its_checker() {
+fn every_injected_bug_is_found_by_its_checker() {
     for bug in InjectedBug::ALL {
         let options = Options { bug: Some(*bug), minimise: false, ..Options::default() };
         let finds = |seed: &u64| {

@@ -38,14 +38,16 @@ const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Where checkpoints are in the cluster with `auto`: where they are without the option.
 const AUTO_PATH: &str = "/tasks";
 
-/// How often an object is opened that is replaced before it is read.
+/// How often an object is opened that is replaced before it is read. Each time another runner has
+/// stored it anew between two requests. Chosen, not measured.
 const READS_MAX: usize = 10;
 
-/// How often a bucket that was created is tried, and the pause before it is tried again: a service
-/// may take a moment until it can be written to, or be creating it for another process. Chosen, not
-/// measured.
-const CREATED_LOOKS_MAX: u32 = 10;
-const CREATED_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a bucket that was created is tried, [`CREATED_RETRY_INTERVAL`] apart: a service may
+/// take a moment until it can be written to, or be creating it for another process. Five seconds in
+/// all. Chosen, not measured.
+const CREATED_TRIES_MAX: u32 = 10;
+/// Pause before a bucket that was created is tried again. Chosen, not measured.
+const CREATED_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Where checkpoints are stored, as `--backend` names it.
 #[derive(Debug, Clone)]
@@ -187,9 +189,9 @@ impl TaskBackend {
         let mut prepared = self.prepare().await;
         let Self::Bucket(bucket) = self else { return prepared };
         let mut looks = 0;
-        while prepared.is_err() && looks < CREATED_LOOKS_MAX && bucket.is_missing().await {
+        while prepared.is_err() && looks < CREATED_TRIES_MAX && bucket.is_missing().await {
             if looks > 0 {
-                sleep(CREATED_LOOK_EVERY).await;
+                sleep(CREATED_RETRY_INTERVAL).await;
             } else if bucket.create().await? {
                 output.note(format_args!("created the bucket {}", bucket.name()));
             }

@@ -14,9 +14,10 @@ use sanderling_datanode::ObjectOptions;
 use thiserror::Error;
 
 /// Longest time for one object: a pack of 32 MiB at 300 kB/s.
-const OPERATION_WITHIN: Duration = Duration::from_secs(120);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Longest part of an error that is printed: it may be a page of XML.
+/// Longest part of an error that is printed, in characters: it may be a page of XML. Four lines of
+/// a terminal. Chosen, not measured.
 const ERROR_CHARS_MAX: usize = 300;
 
 /// A name that no runner writes.
@@ -77,7 +78,7 @@ impl TaskBucket {
         let options = ObjectOptions {
             url: url.clone(),
             settings,
-            time_max: OPERATION_WITHIN,
+            time_max: OPERATION_TIMEOUT,
             ..ObjectOptions::default()
         };
         let (store, root) = options.open().map_err(|error| unusable(&url, &error))?;

@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::lock::steady_now;
 
-/// Pause between two looks whether a dump of no notice goes on, at most: what ends wakes it.
-const LOOK_EVERY: Millis = Millis(1000);
+/// Pause between two looks whether a dump of no notice goes on, at most: what ends wakes it. So a
+/// wake-up that is missed costs a second. Chosen, not measured.
+const POLL_INTERVAL: Millis = Millis(1000);
 
 /// The turns of all runners of this process.
 #[derive(Debug, Default)]
@@ -128,7 +129,7 @@ impl DumpTicket {
             match state.last {
                 Some(_) => turns.look(self.id, now),
                 None if turns.goes_on(self.id) => DumpTurn::Begin,
-                None => DumpTurn::Wait { until: now + LOOK_EVERY },
+                None => DumpTurn::Wait { until: now + POLL_INTERVAL },
             }
         };
         if matches!(turn, DumpTurn::Wait { .. }) {

@@ -25,8 +25,13 @@ use sanderling_transport::read_private;
 
 use crate::unfinished;
 
+/// Bytes of a key: that of AES-256.
 const KEY_BYTES: usize = 32;
+/// Bytes of a key's id; they show nothing of the key. 128 bits of a derivation, so two keys with
+/// one id do not occur.
 const ID_BYTES: usize = 16;
+/// Bytes of the salt of a manifest: as many as the hash of the derivation has (RFC 5869, section
+/// 3.1).
 const SALT_BYTES: usize = 32;
 
 /// The first bytes of an encrypted manifest: what it is. The version of its encryption follows.
@@ -35,19 +40,22 @@ const MAGIC: &[u8; 7] = b"SNDLCKP";
 /// The version of the encryption.
 const VERSION: u8 = 1;
 
+/// Bytes before the encrypted manifest: what it is, the version of its encryption, the key's id,
+/// and the salt.
 const HEAD_BYTES: usize = MAGIC.len() + 1 + ID_BYTES + SALT_BYTES;
 
 /// How the name of a key begins that is being written, where files have a name from the start.
 const DRAFT: &str = ".sanderling-key-";
 
-/// Age from which on one was left by a process that died. A key is written at once.
+/// Age from which on one was left by a process that died. A key is written at once, so a minute is
+/// for a file system that stands still. Chosen, not measured.
 const DRAFT_AGE: Duration = Duration::from_secs(60);
 
 /// What file systems answer that have no files without a name.
 const IS_NAMED: [Option<Errno>; 3] =
     [Some(Errno::OPNOTSUPP), Some(Errno::ISDIR), Some(Errno::INVAL)];
 
-/// The longest manifest, encrypted.
+/// Bytes of the longest manifest, encrypted: with its head and its tag.
 pub(crate) const ENCRYPTED_MANIFEST_BYTES_MAX: u64 =
     MANIFEST_BYTES_MAX + (HEAD_BYTES + TAG_BYTES) as u64;
 

@@ -35,13 +35,15 @@ use crate::task_failure::TaskFailure;
 
 /// Full packs that wait for the backend. A process that is dumped is frozen until its images were
 /// read, and those wait in memory to be packed. If that memory is full, more packs would shorten
-/// the freeze on a slow backend, and take 32 MiB each.
+/// the freeze on a slow backend, and take 32 MiB each. Chosen, not measured.
 const PACKS_WAITING_MAX: usize = 4;
 
-/// The same for the baseline, whose dumps go straight to the backend.
+/// The same for the baseline, whose dumps go straight to the backend: the fewest with which it
+/// runs.
 const BASELINE_PACKS_WAITING_MAX: usize = 1;
 
-/// Digits of the number in a manifest's name, at least.
+/// Digits of the number in a manifest's name, at least, so that the names of ten thousand million
+/// generations are in the order of the numbers.
 const DIGITS: usize = 10;
 
 /// The generations of one task in one backend.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_command::process::{LOOK_EVERY, RecordedProcess};
+use sanderling_command::process::{POLL_INTERVAL, RecordedProcess};
 use sanderling_command::units;
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +17,8 @@ use crate::state::DONE;
 /// at once, and takes no block of a disk, which may be full.
 const FAILED: &str = "failed";
 
-/// The number of SIGUSR1 among the bits of `/proc/PID/status`.
+/// The number of SIGUSR1 among the bits of `/proc/PID/status` (proc(5)), counted from 0: that of
+/// signal 10.
 const USR1_BIT: u32 = 9;
 
 /// The task writes its state itself when it gets SIGUSR1.
@@ -105,7 +106,7 @@ impl CheckpointDriver for Hook {
                 let cause = format!("the task did not write {} within {within}", done.display());
                 return Err(Failure::new(Exit::Failure, FailureKind::HookTimeout, cause));
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         self.is_due.store(false, Ordering::Release);
         Ok(Some((DirectoryState(self.state.clone()), prepare.await?)))
@@ -154,7 +155,7 @@ mod tests {
         let script = "trap 'exit 0' USR1; while :; do sleep 0.01; done";
         let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
         while !handles_usr1(child.id()) {
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         let hook = Hook::new(place.path(), Duration::from_secs(3600));
         let task = TaskHandle { pid: child.id(), namespaces: None };
@@ -168,7 +169,7 @@ mod tests {
     async fn until(holds: impl Fn() -> bool) {
         let waited = async {
             while !holds() {
-                sleep(LOOK_EVERY).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         tokio::time::timeout(LIMIT, waited).await.expect("it holds in time");

@@ -31,7 +31,8 @@ pub(crate) const CAPTURE_SOCKET: &str = "streamer-capture.sock";
 /// The socket of a restore.
 pub(crate) const SERVE_SOCKET: &str = "streamer-serve.sock";
 
-/// The longest request: a name of an image has some 20 bytes.
+/// The longest request, in bytes: a name of an image has some 20 bytes, so a longer one is none.
+/// Chosen, not measured.
 const REQUEST_BYTES_MAX: u32 = 4096;
 
 /// Bytes that a pipe is made to hold, so that CRIU and its reader rarely wait for each other; the
@@ -39,16 +40,19 @@ const REQUEST_BYTES_MAX: u32 = 4096;
 /// measured.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Images that one dump may have: some for each process, and some for all.
+/// Images that one dump may have: some for each process, and some for all. It bounds the memory of
+/// their names; no machine has as many processes. Chosen, not measured.
 const IMAGES_MAX: usize = 1 << 20;
 
-/// The answer that an image exists: field 1, true.
+/// The answer that an image exists, after its length of 4 bytes: field 1 (a number, protobuf's
+/// encoding), true.
 const EXISTS: &[u8] = &[2, 0, 0, 0, 0x08, 1];
 
-/// The answer that it does not.
+/// The answer that an image does not exist: the same with false.
 const ABSENT: &[u8] = &[2, 0, 0, 0, 0x08, 0];
 
-/// The first byte of a message whose field 1 is a string.
+/// The first byte of a message whose field 1 is a string (protobuf's encoding: number 1, wire type
+/// 2).
 const STRING_1: u8 = 0x0a;
 
 /// Why CRIU's requests for images cannot be served.

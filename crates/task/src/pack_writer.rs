@@ -14,7 +14,8 @@ use zstd::bulk::Compressor;
 use crate::encryption::{TaskKey, drawn};
 use crate::state::ChunkSink;
 
-/// The fastest level of Zstandard's usual ones.
+/// The fastest level of Zstandard's usual ones: a task is frozen or slowed while its state is
+/// packed. docs/LAB.md has the seconds of a processor for 1 GiB.
 const LEVEL: i32 = 1;
 
 /// A pack on its way to the backend.

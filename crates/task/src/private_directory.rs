@@ -4,12 +4,12 @@
 //! on its directory, which the kernel takes from a process that ends. A directory without one was
 //! left behind, and the next runner of the same user removes it.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use sanderling_command::failure::Failure;
 
@@ -21,7 +21,8 @@ use crate::state::{make_private, remove_any};
 const PREFIX: &str = "sanderling-";
 const SUFFIX: &str = ".run";
 
-/// How often a directory is made anew that is removed before it is locked.
+/// How often a directory is made anew that is removed before it is locked: each time another runner
+/// that begins took it for one that was left. Chosen, not measured.
 const TRIES_MAX: usize = 10;
 
 /// A directory for this user alone, which is removed in the end.
@@ -102,9 +103,10 @@ pub(crate) fn remove_left() {
 fn locked(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-        locked => locked?,
+    match directory.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error),
     }
     let (own, named) = (directory.metadata()?, std::fs::symlink_metadata(path)?);
     let is_same = (own.dev(), own.ino()) == (named.dev(), named.ino());

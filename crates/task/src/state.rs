@@ -24,14 +24,16 @@ pub(crate) const DONE: &str = "done";
 /// How the name of a directory begins in which a state is unpacked before it takes its place.
 const UNPACKING: &str = ".sanderling-restoring";
 
-/// How often a state is read that changes meanwhile.
+/// How often a state is read that changes meanwhile; then the dump fails, and the next one reads
+/// it. Chosen, not measured.
 const READS_MAX: usize = 3;
 
-/// Pause before it is read again: a task may need it to end what it writes.
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Pause before it is read again: a task may need it to end what it writes. Chosen, not measured.
+const READ_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The longest tick of the clock that stamps files: 10 ms where the kernel has 100 ticks a second.
-const TICK_WITHIN: Duration = Duration::from_millis(20);
+/// Twice that.
+const TICK_MAX: Duration = Duration::from_millis(20);
 
 /// A receiver of the chunks of a state, in their order.
 pub(crate) trait ChunkSink {
@@ -57,7 +59,7 @@ pub(crate) fn read_chunks(directory: &Path, sink: &mut impl ChunkSink) -> Result
             Err(failure) if TaskFailure::StateChanged.is(&failure) => {}
             read => return read,
         }
-        std::thread::sleep(READ_AGAIN_AFTER);
+        std::thread::sleep(READ_RETRY_INTERVAL);
         sink.begin_again();
     }
     read_once(directory, &mut |chunk| sink.add(chunk))
@@ -161,16 +163,16 @@ fn expect_unchanged(
 
 /// Waits until the clock that stamps entries has left the tick of the newest stamp: what is written
 /// to from now on gets another one. A directory of another machine has that one's clock;
-/// it is waited for no longer than [`TICK_WITHIN`].
+/// it is waited for no longer than [`TICK_MAX`].
 fn wait_for_ticks<'a>(stamps: impl Iterator<Item = &'a EntryStamp>) {
     let Some(newest) = stamps.map(|it| it.changed).max() else { return };
-    let until = Instant::now() + TICK_WITHIN;
+    let until = Instant::now() + TICK_MAX;
     loop {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         if (now.tv_sec, now.tv_nsec) > newest || Instant::now() >= until {
             return;
         }
-        std::thread::sleep(TICK_WITHIN / 20);
+        std::thread::sleep(TICK_MAX / 20);
     }
 }
 

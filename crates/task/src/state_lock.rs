@@ -4,12 +4,11 @@
 //! directory itself is locked (flock): nothing is added to it, and a process that is killed leaves
 //! no lock.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 
 use crate::state::make_private;
@@ -32,10 +31,10 @@ impl StateLock {
         let flags = OFlags::DIRECTORY.bits().cast_signed();
         let directory = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let directory = directory.map_err(|error| Failure::file(path, error))?;
-        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        match directory.try_lock() {
             Ok(()) => Ok(Self { _directory: Some(directory) }),
-            Err(Errno::WOULDBLOCK) => Err(taken(path)),
-            Err(_) => Ok(Self { _directory: None }),
+            Err(TryLockError::WouldBlock) => Err(taken(path)),
+            Err(TryLockError::Error(_)) => Ok(Self { _directory: None }),
         }
     }
 }

@@ -42,22 +42,25 @@ use watch::{TaskWatch, machine_age};
 
 pub(crate) use sanderling_core::checkpoint::MachineLives as Lives;
 
-/// How long a removal of old generations may hold the next checkpoint up.
-const COLLECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a removal of old generations may hold the next checkpoint up. The next one goes on with
+/// what is left. Chosen, not measured.
+const COLLECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same of a look at all manifests before a removal, after a dump that has failed: many may
 /// wait for the store of a durable directory. Chosen, not measured.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same of the record of the work that a generation has: the next one has it, too.
-const RECORD_WITHIN: Duration = Duration::from_secs(2);
+/// The same of the record of the work that a generation has: the next one has it, too. As long as
+/// [`COLLECT_TIMEOUT`].
+const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// When the store of a durable directory is looked at again that old generations wait for. Chosen:
-/// few looks within [`COLLECT_WITHIN`].
-const STORE_LOOK: Duration = Duration::from_millis(100);
+/// few looks within [`COLLECT_TIMEOUT`].
+const STORE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long after a signal to its task the same signal comes to the runner, at most.
-const SIGNALS_WITHIN: Duration = Duration::from_millis(500);
+/// How long after a signal to its task the same signal comes to the runner, at most: that of
+/// `command::session`, in which two signals are one (`SAME_SIGNAL_WINDOW`).
+const SIGNAL_WINDOW: Duration = Duration::from_millis(500);
 
 /// What a runner did.
 #[derive(Debug, Serialize)]
@@ -277,7 +280,7 @@ impl<'a> Runner<'a> {
                     }
                 }
                 RunnerWork::AwaitStop => {
-                    let stopped = timeout(SIGNALS_WITHIN, self.session.ended.cancelled()).await;
+                    let stopped = timeout(SIGNAL_WINDOW, self.session.ended.cancelled()).await;
                     watch.hand_over(RunnerInput::StopAwaited { is_stopped: stopped.is_ok() });
                 }
                 RunnerWork::End(end) => return self.end(watch, end, number).await,
@@ -448,7 +451,7 @@ impl<'a> Runner<'a> {
     async fn record_work(&self, lock: &TaskLock, work: Millis) {
         let Some(record) = self.run_record else { return };
         let recorded = record.stored(lock, self.run.is_restored, work);
-        if let Ok(Err(failure)) = timeout(RECORD_WITHIN, recorded).await {
+        if let Ok(Err(failure)) = timeout(RECORD_TIMEOUT, recorded).await {
             self.session.output.note(format_args!("the work is not recorded: {failure}"));
         }
     }
@@ -476,11 +479,11 @@ impl<'a> Runner<'a> {
             };
             Ok::<_, Failure>((looked, newer))
         };
-        let Ok(Ok((looked, newer))) = timeout(LOOK_WITHIN, look).await else { return };
+        let Ok(Ok((looked, newer))) = timeout(LOOK_TIMEOUT, look).await else { return };
         self.looked = looked;
         dumps.seen(&self.looked, newer);
         let found = found(&self.looked);
-        let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(&found, lock)).await;
+        let _ = timeout(COLLECT_TIMEOUT, self.generations.remove_unnamed(&found, lock)).await;
         if self.pace.policy == DumpPolicy::Sanderling {
             self.collect(&[], lock).await;
         }
@@ -498,10 +501,10 @@ impl<'a> Runner<'a> {
                 if !plan.is_held_back {
                     return Ok(());
                 }
-                sleep(STORE_LOOK).await;
+                sleep(STORE_POLL_INTERVAL).await;
             }
         };
-        let collected: Result<Result<(), Failure>, _> = timeout(COLLECT_WITHIN, collected).await;
+        let collected: Result<Result<(), Failure>, _> = timeout(COLLECT_TIMEOUT, collected).await;
         match collected {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {

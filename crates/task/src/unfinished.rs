@@ -1,12 +1,12 @@
 //! Files that are being written into a directory, and those that killed writers left there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 
 use crate::backend::hex;
 use crate::encryption::drawn;
@@ -25,7 +25,7 @@ pub(crate) fn is_draft(name: &str) -> bool {
 pub(crate) fn create_draft(path: &Path) -> io::Result<File> {
     let file = File::create_new(path)?;
     // Without locks, as on some network file systems, the file's age alone protects it.
-    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let _ = file.try_lock();
     Ok(file)
 }
 
@@ -58,8 +58,8 @@ fn now_of(path: &Path) -> io::Result<std::time::SystemTime> {
 pub(crate) fn is_locked(path: &Path) -> bool {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let locked = file.map(|file| flock(&file, FlockOperation::NonBlockingLockShared));
-    matches!(locked, Ok(Err(rustix::io::Errno::WOULDBLOCK)))
+    let locked = file.map(|file| file.try_lock_shared());
+    matches!(locked, Ok(Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod circles;
 pub mod code;
 pub mod coinages;
 pub mod commands;
+pub mod constants;
 pub mod durations;
 pub mod error_sections;
 pub mod floors;

@@ -3,8 +3,8 @@
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
 use sanderling_tidy::{
-    Problem, asserts, circles, coinages, durations, error_sections, floors, glossary, lengths,
-    lints, names, pages, speech, tables, tree, type_names, versions, words,
+    Problem, asserts, circles, coinages, constants, durations, error_sections, floors, glossary,
+    lengths, lints, names, pages, speech, tables, tree, type_names, versions, words,
 };
 
 fn files() -> Vec<SourceFile> {
@@ -46,6 +46,11 @@ fn decisions_assert_what_they_take_for_granted() {
 #[test]
 fn lints_are_on_in_every_crate() {
     assert_none(&lints::check(&files()));
+}
+
+#[test]
+fn every_number_has_a_comment() {
+    assert_none(&constants::check(&files()));
 }
 
 #[test]

@@ -16,10 +16,11 @@ use super::fields::{Field, FittedColumn, TopView};
 use super::head;
 use super::state::{Overlay, TopState};
 
-/// The smallest terminal with a list.
+/// Columns of the smallest terminal with a list: the least of the first column (`FIRST_WIDTH_MIN`
+/// of `fields`) and two more. Chosen, not measured.
 const WIDTH_MIN: u16 = 10;
 
-/// The smallest terminal with a list: the tabs, the headings and a row.
+/// Rows of the smallest terminal with a list: the tabs, the headings and a row.
 const HEIGHT_MIN: u16 = 3;
 
 /// The keys, each with what it does.

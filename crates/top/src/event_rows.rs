@@ -9,7 +9,8 @@ use sanderling_events::{Severity, kind_name, severity};
 use sanderling_protocol::Instant;
 use sanderling_protocol::event::Event;
 
-/// The most events that are kept.
+/// The most events that are kept: as many as one answer of the namenode has
+/// (`EVENTS_PER_REPLY_MAX`).
 pub(super) const EVENT_ROWS_MAX: usize = 1000;
 
 /// One event, ready to be shown.

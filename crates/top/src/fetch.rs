@@ -17,7 +17,8 @@ use tokio::sync::{mpsc, watch};
 use super::event_rows::{EVENT_ROWS_MAX, EventRow};
 use super::sample::{SampleRequest, TopSample};
 
-/// How long the answers of one sample may take. The namenode is reported as absent then.
+/// How long the answers of one sample may take. The namenode is reported as absent then: half of
+/// the default deadline of a call, because a person waits. Chosen, not measured.
 const SAMPLE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// What a sample, or the failed request for it, brings to the screen.

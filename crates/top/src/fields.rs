@@ -69,13 +69,16 @@ pub(super) struct FittedColumn {
     pub(super) width: usize,
 }
 
-/// The narrowest that the first column gets beside the second.
+/// Columns that the first column gets at least beside the second: short names fit. Chosen, not
+/// measured.
 const FIRST_WIDTH_MIN: usize = 8;
 
-/// The widest that the first column is before less important columns are shown.
+/// Columns of the first column before less important columns are shown: the names of most nodes and
+/// jobs fit. Chosen, not measured.
 const FIRST_WIDTH_WISHED: usize = 24;
 
-/// Below this width of the terminal, the words of states are cut.
+/// Columns of a terminal below which the words of states are cut, so that a second column fits.
+/// Chosen, not measured.
 const NARROW: usize = 50;
 
 impl TopView {

@@ -12,7 +12,8 @@ use super::draw::{Theme, clipped, parts, seconds};
 use super::fields::TopView;
 use super::state::{LinkState, TopState};
 
-/// Below this width, only the name of the view is shown in place of all tabs.
+/// Columns below which only the name of the view is shown in place of all tabs: the tabs take 49,
+/// and the rest is for the order.
 const TABS_WIDTH: usize = 56;
 
 /// Returns the line with the namenode, the time of the last answer, and the pause.

@@ -66,10 +66,12 @@ pub struct Top {
     pub(crate) frames: Option<u64>,
 }
 
-/// Width of a frame in a file or pipe, unless COLUMNS has another.
+/// Columns of a frame in a file or pipe, unless COLUMNS has another number: all columns of the list
+/// of nodes fit. Chosen, not measured.
 const BATCH_WIDTH: usize = 160;
 
-/// How often a screen is drawn that shows how long the namenode is away.
+/// Time between two drawings of a screen that shows how long the namenode is away, in whole
+/// seconds.
 const CLOCK: Duration = Duration::from_secs(1);
 
 /// Shows the cluster until `q`, Ctrl-C, the end of `--timeout` or the last of `--frames`.

@@ -11,11 +11,13 @@ use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::terminal;
 use tokio::sync::mpsc;
 
-/// Keys that wait while a frame is drawn. Further ones stay in the terminal's own buffer.
+/// Keys that wait while a frame is drawn. Further ones stay in the terminal's own buffer. Chosen,
+/// not measured: more than a person types in that time.
 const KEYS_MAX: usize = 64;
 
-/// How often the thread that reads keys checks whether it is to end.
-const STOP_CHECKED_EVERY: Duration = Duration::from_millis(250);
+/// How long the thread that reads keys waits for one until it checks whether it is to end: the end
+/// of the command is late by that at most. Chosen, not measured.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns why there can be no screen here, if there cannot.
 pub(super) fn obstacle() -> Option<&'static str> {
@@ -81,7 +83,7 @@ impl KeyReader {
         let thread = std::thread::Builder::new().name("keys".to_owned());
         let thread = thread.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                let read = match event::poll(STOP_CHECKED_EVERY) {
+                let read = match event::poll(STOP_POLL_INTERVAL) {
                     Ok(true) => event::read(),
                     Ok(false) => continue,
                     Err(error) => Err(error),

@@ -13,10 +13,12 @@ use super::fields::{Field, TopView};
 use super::rates::RateTable;
 use super::sample::{SampleRequest, TopSample};
 
-/// Longest filter, in characters.
+/// Longest filter, in characters: it fits into a line of a terminal of 80 columns, with its label.
+/// Chosen, not measured.
 const FILTER_CHARS_MAX: usize = 60;
 
-/// How long the line stays that reports that the namenode is back.
+/// How long the line stays that reports that the namenode is back: long enough to be read. Chosen,
+/// not measured.
 const BACK_SHOWN: Duration = Duration::from_secs(10);
 
 /// What to do after a key.

@@ -57,7 +57,7 @@ const POSTED_MAX: usize = CALLS_IN_FLIGHT_MAX;
 
 /// Time after which a peer that takes no bytes is given up: longer than any call waits by default.
 /// The default deadline of a call is 10 s.
-const WRITE_WITHIN: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One connection to a peer. Clones share it; it closes with the last of them.
 #[derive(Debug, Clone)]
@@ -432,7 +432,7 @@ async fn receive(wire: Arc<Wire>) {
 
 /// Writes queued frames, all that are there at once.
 async fn send(wire: Arc<Wire>) {
-    let error = wire.outgoing.run(WRITE_WITHIN, || wire.calls.sent(Instant::now())).await;
+    let error = wire.outgoing.run(WRITE_TIMEOUT, || wire.calls.sent(Instant::now())).await;
     wire.calls.fail(&closed(&wire.address, error));
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-use crate::connection_slots::{AGAIN_AFTER, Place, Places};
+use crate::connection_slots::{Place, Places, RETRY_INTERVAL};
 use crate::evictable::{EvictableConnections, EvictableId, KEPT_MIN};
 
 /// The places of one server.
@@ -121,7 +121,7 @@ impl PendingAdmission {
         let place = self.room.places.admit(tenant)?;
         let refusal = || {
             let why = "another connection has taken this one's place".to_owned();
-            Refusal::RetryAfter { after: AGAIN_AFTER, why }
+            Refusal::RetryAfter { after: RETRY_INTERVAL, why }
         };
         self.leave().then_some(place).ok_or_else(refusal)
     }

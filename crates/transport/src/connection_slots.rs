@@ -13,7 +13,7 @@ use sanderling_protocol::{Millis, Refusal};
 
 /// Pause after which a caller tries again for which there is no place. As long as a connection has
 /// to be idle before it makes room ([`IDLE_MIN`]): an earlier attempt mostly finds the same.
-pub(crate) const AGAIN_AFTER: Millis = Millis(1000);
+pub(crate) const RETRY_INTERVAL: Millis = Millis(1000);
 
 /// Time without a request after which a connection makes room for another one of its tenant. A
 /// client that sends requests one after the other keeps its own. Chosen, not measured: longer than
@@ -168,7 +168,7 @@ impl AdmittedConnections {
 
 fn full() -> Refusal {
     let why = "more callers have come than there are places for".to_owned();
-    Refusal::RetryAfter { after: AGAIN_AFTER, why }
+    Refusal::RetryAfter { after: RETRY_INTERVAL, why }
 }
 
 fn share_taken(held: usize, max: usize) -> Refusal {
@@ -176,7 +176,7 @@ fn share_taken(held: usize, max: usize) -> Refusal {
         "the owner of this token has {held} of this server's {max} connections, all of them in \
          use: close some, run fewer clients, or get another token from an operator"
     );
-    Refusal::RetryAfter { after: AGAIN_AFTER, why }
+    Refusal::RetryAfter { after: RETRY_INTERVAL, why }
 }
 
 impl Place {

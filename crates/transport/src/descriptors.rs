@@ -25,25 +25,28 @@ pub(crate) struct DescriptorShares {
 }
 
 impl DescriptorShares {
-    /// What the descriptors are divided by for connections of the protocol.
+    /// What the descriptors are divided by for connections of the protocol: unadmitted and admitted
+    /// ones have a quarter each, so that a quarter is left beside those of HTTP.
     const QUARTER: u64 = 4;
 
-    /// The same for connections of HTTP.
+    /// The same for connections of HTTP and for followers, which have an eighth each.
     const EIGHTH: u64 = 8;
 
-    /// As many as come at once when a fleet begins again. With TLS, one that holds back the end of
-    /// its greeting costs 30 KiB.
+    /// Connections of the protocol that are not admitted: as many as come at once when a fleet of a
+    /// thousand begins again. With TLS, one that holds back the end of its greeting costs 30 KiB.
     const UNADMITTED_MAX: usize = 1024;
 
-    /// It bounds what they take that is not counted, beside their tasks: 4 KiB for requests,
-    /// 8.5 KiB for the next answers and 2 KiB of requests that wait: 58 MiB. An answer that the
-    /// peer does not take keeps its short parts beside that.
+    /// Connections of the protocol that are admitted. It bounds what they take that is not counted,
+    /// beside their tasks: 4 KiB for requests, 8.5 KiB for the next answers and 2 KiB of requests
+    /// that wait: 58 MiB. An answer that the peer does not take keeps its short parts beside that.
     const ADMITTED_MAX: usize = 4096;
 
-    /// Operators and scrapers.
+    /// Connections of HTTP: of operators and scrapers, of which a cluster has some ten. Chosen, not
+    /// measured.
     const HTTP_MAX: usize = 256;
 
-    /// Operators, and programs that follow events rather than poll.
+    /// Followers of events: operators, and programs that follow events rather than poll. Each gets
+    /// every event, so they are half of [`Self::HTTP_MAX`]. Chosen, not measured.
     const FOLLOWERS_MAX: usize = 128;
 
     /// Returns the shares of this process, by its limit now.

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 /// may pass without a change of theirs, such as a date that is still to come. Chosen, not measured:
 /// a certificate whose time has come is used a minute late, and a broken file costs one read and
 /// one warning a minute.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Device, inode, bytes, and the time of the last change in seconds and nanoseconds: of the file
 /// that a symbolic link leads to, however many links there are. `None` if there is none.
@@ -119,7 +119,7 @@ impl<T, E: Error> Watched<T, E> {
             return Arc::clone(&state.value);
         }
         let known = state.refused.as_ref().filter(|refused| refused.found == found);
-        if known.is_some_and(|refused| refused.at.elapsed() < AGAIN_AFTER) {
+        if known.is_some_and(|refused| refused.at.elapsed() < RETRY_INTERVAL) {
             return Arc::clone(&state.value);
         }
         match self.regular().map(|()| (self.read)(Some(&state.value))) {

@@ -33,7 +33,7 @@ const PARTS_KEPT_MAX: usize = 1 << 10;
 
 /// How often a peer is looked at that takes nothing. Half of the shortest time that such a peer has
 /// (`SCARCE_GRACE` of `pace`, 2 s), so that it is given up at most half as long again too late.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a connection keeps while its peer does not take the answers.
 pub(crate) struct KeptForPeer<'a> {
@@ -225,7 +225,7 @@ impl Gather {
             if pace.is_late(written, within, Some(lacked).filter(|lacked| *lacked > 0)) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            let look = timeout(LOOK_EVERY.min(within), socket.writable());
+            let look = timeout(POLL_INTERVAL.min(within), socket.writable());
             let looked = match &kept {
                 None => look.await,
                 Some(KeptForPeer { memory, .. }) => tokio::select! {

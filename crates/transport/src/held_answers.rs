@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::{AbortHandle, Abortable};
 use sanderling_protocol::frame::{self, held_body};
 
-/// How often a caller gets a report of each answer that is held back.
-const HELD_EVERY: Duration = Duration::from_millis(frame::HELD_EVERY.0);
+/// Time between two reports to a caller of each answer that is held back: that of the protocol,
+/// which has the reason.
+const HELD_INTERVAL: Duration = Duration::from_millis(frame::HELD_INTERVAL.0);
 
 /// An answer that is made later.
 type LaterFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -37,7 +38,7 @@ impl HeldAnswers {
         cancelled: impl FnOnce() -> T + Send + 'static,
     ) -> LaterFuture<T> {
         let since = Instant::now();
-        self.report_at.get_or_insert(since + HELD_EVERY);
+        self.report_at.get_or_insert(since + HELD_INTERVAL);
         let (abort, registration) = AbortHandle::new_pair();
         self.answers.insert(request, HeldAnswer { since, abort });
         let future = Abortable::new(future, registration);
@@ -68,8 +69,9 @@ impl HeldAnswers {
     /// reports are apart.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Vec<u8>> {
         self.report_at.filter(|at| *at <= now)?;
-        self.report_at = Some(now + HELD_EVERY);
-        let is_long = |held: &HeldAnswer| now.saturating_duration_since(held.since) >= HELD_EVERY;
+        self.report_at = Some(now + HELD_INTERVAL);
+        let is_long =
+            |held: &HeldAnswer| now.saturating_duration_since(held.since) >= HELD_INTERVAL;
         let held = self.answers.iter().filter(|(_, held)| is_long(held));
         Some(held_body(held.map(|(number, _)| *number))).filter(|body| !body.is_empty())
     }

@@ -12,8 +12,8 @@ use ring::hmac;
 use crate::secret::{SECRET_BYTES_MIN, SECRETS_MAX, SecretError, read_private};
 
 /// Time between two looks at the file. A removed secret is accepted by servers for this long at
-/// most; a look costs a system call.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// most; a look costs a system call. Chosen, not measured.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Distinguishes one key from others, in this process alone.
 pub(crate) type KeyNumber = u64;
@@ -126,7 +126,7 @@ impl Keyring {
         Ok(Self { keys: RwLock::new(Arc::new(keys)), version: 0.into(), file })
     }
 
-    /// Returns the keys as the file has them, or had them at most [`LOOK_EVERY`] ago.
+    /// Returns the keys as the file has them, or had them at most [`POLL_INTERVAL`] ago.
     pub(crate) fn keys(&self) -> Arc<SigningKeys> {
         self.look();
         Arc::clone(&self.keys.read())
@@ -151,7 +151,7 @@ impl Keyring {
         let Some(file) = &self.file else { return };
         let now = file.now();
         let looked = file.looked.load(Ordering::Relaxed);
-        if u128::from(now.saturating_sub(looked)) < LOOK_EVERY.as_millis() {
+        if u128::from(now.saturating_sub(looked)) < POLL_INTERVAL.as_millis() {
             return;
         }
         // One of the connections that come now looks.

@@ -19,7 +19,7 @@ struct LinePeriod {
 }
 
 impl LogLimiter {
-    /// Enough to see what goes on.
+    /// Lines of a kind in a period: enough to see what goes on. Chosen, not measured.
     const LINES: u32 = 5;
 
     /// Returns a limiter of five lines a second: an hour of them is 2 MB.

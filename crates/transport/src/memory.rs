@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use sanderling_core::shared_room::TENANT_SHARE;
 use tokio_util::sync::CancellationToken;
 
-/// Part of the memory that one tenant may have, as a divisor, while more than half of all is used.
+/// Part of the memory that one tenant may have, as a divisor, while more than half of all is used:
+/// that of all room which tenants share (`shared_room` of the core).
 const SHARE: usize = TENANT_SHARE as usize;
 
 /// Part of the memory up to which connections take what they can do without, as a divisor: that
@@ -26,7 +27,7 @@ const UNNAMED: usize = 4;
 /// How long a body may take that keeps memory which another request needs: 16 MiB at 32 Mbit/s.
 /// Chosen, not measured: slower than a network within a cluster, fast enough that others wait for
 /// seconds.
-const BODY_WITHIN: Duration = Duration::from_secs(4);
+const BODY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How long a body is left alone that has just begun: its bytes may be on their way. As long as an
 /// unadmitted connection keeps its place (`evictable::KEPT_MIN`).
@@ -36,7 +37,7 @@ const KEPT_MIN: Duration = Duration::from_millis(100);
 /// thousands may be under way, and requests for which there is no memory come at any rate. Chosen,
 /// not measured: 50 searches a second at most, and less than the [`KEPT_MIN`] after which a body
 /// can make room.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+const SEARCH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Memory for long bodies that are received, and for long answers that wait to be taken: a bound
 /// that all connections share, as one of them sees it. Clones share it, and are the same
@@ -359,14 +360,14 @@ impl Held {
     /// Returns the bodies that come too slowly, with their bytes: those of the tenant that has most
     /// first, of one tenant the slowest.
     fn slow(&self, now: Instant) -> Vec<(u64, usize)> {
-        let looked = |at: Instant| now.saturating_duration_since(at) < LOOK_AGAIN_AFTER;
+        let looked = |at: Instant| now.saturating_duration_since(at) < SEARCH_INTERVAL;
         if self.looked.is_some_and(looked) {
             return Vec::new();
         }
         let rated = self.arriving.iter().filter_map(|(number, body)| {
             let age = now.saturating_duration_since(body.since);
             // In millionths of what it would be if the body came in time.
-            let due = body.bytes as u128 * age.as_micros() / BODY_WITHIN.as_micros();
+            let due = body.bytes as u128 * age.as_micros() / BODY_TIMEOUT.as_micros();
             let came = body.came.load(Ordering::Relaxed) as u128;
             let rate = came * 1_000_000 / due.max(1);
             let is_slow = age >= KEPT_MIN && came < due;
@@ -505,7 +506,7 @@ mod tests {
         assert!(other.reserve(16 * MIB).is_some(), "one request may be as long");
         let slow = memory.of_connection(None);
         let body = slow.receive(31 * MIB).unwrap();
-        aged(&memory, BODY_WITHIN);
+        aged(&memory, BODY_TIMEOUT);
         assert!(others(&memory, 1)[0].reserve_spare(MIB).is_none());
         assert!(!slow.evicted().is_cancelled(), "no body is given up for spare memory");
         drop((bodies, spare, body));
@@ -518,7 +519,7 @@ mod tests {
         let bodies: Vec<_> =
             connections[..4].iter().map(|one| one.receive(16 * MIB).unwrap()).collect();
         assert!(connections[4].receive(MIB).is_none(), "all have just begun");
-        aged(&memory, BODY_WITHIN / 2);
+        aged(&memory, BODY_TIMEOUT / 2);
         assert!(connections[4].receive(MIB).is_none(), "it was looked a moment ago");
         memory.account.held.lock().looked = None;
         for (body, came) in bodies.iter().zip([16 * MIB - 1, 2 * MIB, MIB, 9 * MIB]) {
@@ -542,7 +543,7 @@ mod tests {
         let connections = others(&memory, 3);
         let slow = connections[0].receive(16 * MIB).unwrap();
         let answer = connections[1].reserve(32 * MIB).unwrap();
-        aged(&memory, BODY_WITHIN);
+        aged(&memory, BODY_TIMEOUT);
         assert!(connections[2].receive(33 * MIB).is_none());
         assert!(!connections[0].holder.evicted.is_cancelled());
         memory.account.held.lock().looked = None;
@@ -558,12 +559,12 @@ mod tests {
         let connections = others(&memory, 2);
         let mut body = connections[0].receive(4 * MIB).unwrap();
         body.arrived();
-        aged(&memory, BODY_WITHIN);
+        aged(&memory, BODY_TIMEOUT);
         assert!(connections[1].receive(MIB).is_none(), "it is complete");
         drop(body);
         memory.account.held.lock().looked = None;
         let mut late = connections[0].receive(4 * MIB).unwrap();
-        aged(&memory, BODY_WITHIN);
+        aged(&memory, BODY_TIMEOUT);
         let next = connections[1].receive(MIB).unwrap();
         late.arrived();
         drop(late);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::group_view::{
-    CONNECT_WITHIN, FailedAttempt, GroupView, MEMBERS_WITHIN, MemberAttempts, MemberFailure,
+    CONNECT_TIMEOUT, FailedAttempt, GroupView, MEMBERS_TIMEOUT, MemberAttempts, MemberFailure,
     MemberFault, NextMember, Repeats, SLOW_AFTER, SlowAttempt, probe_pause, refused_elsewhere,
 };
 use sanderling_protocol::message::{Hello, HelloReply, Members, Role};
@@ -30,7 +30,7 @@ use crate::pool::{EncodedRequest, Pool};
 /// How long the other addresses of a list have to name their cluster once the first has. Chosen,
 /// not measured: many round trips within a cluster, and little beside the start of a process, which
 /// each start waits for if a member is away.
-const COMPARE_WITHIN: Duration = Duration::from_millis(200);
+const COMPARE_TIMEOUT: Duration = Duration::from_millis(200);
 
 type MetaReplies = Vec<Result<Reply, Refusal>>;
 
@@ -130,7 +130,7 @@ impl Namenodes {
                 (Ok((cluster, generation)), None) => {
                     first = Some((place, cluster));
                     named.push((place, generation));
-                    compare_by = deadline.min(Instant::now() + COMPARE_WITHIN);
+                    compare_by = deadline.min(Instant::now() + COMPARE_TIMEOUT);
                 }
                 (Ok((cluster, _)), Some((other, known))) if cluster != known => {
                     return Err(two_clusters((address, cluster), (&addresses[other], known)));
@@ -205,7 +205,7 @@ impl Namenodes {
     ) -> Result<MetaReplies, CallError> {
         let target = self.target();
         self.refresh_if_due(pool);
-        let answer = self.attempt(pool, &target, requests, deadline, CONNECT_WITHIN).await;
+        let answer = self.attempt(pool, &target, requests, deadline, CONNECT_TIMEOUT).await;
         let failed = match answer {
             Ok(replies) => match elsewhere(&replies) {
                 None => {
@@ -355,7 +355,7 @@ impl Namenodes {
         let ended = RefreshGuard(self.clone());
         tokio::spawn(async move {
             let _ended = ended;
-            let deadline = Instant::now() + Duration::from(MEMBERS_WITHIN);
+            let deadline = Instant::now() + Duration::from(MEMBERS_TIMEOUT);
             match members_of(&pool, &from, deadline).await {
                 Ok(members) => namenodes.learn(&from, &members),
                 // A namenode of the release before reports no members.

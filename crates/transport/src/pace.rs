@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 const RATE_MIN: usize = 64 << 10;
 
 /// How long a peer may keep memory without moving any of it while memory is scarce. Lost packets
-/// are sent again after 1 s at most, as a rule.
+/// are sent again after 1 s at most, as a rule: twice that.
 const SCARCE_GRACE: Duration = Duration::from_secs(2);
 
 /// Within how long memory passes that is kept while memory is scarce: a peer that keeps more has to
 /// be faster. Chosen, not measured: 16 MiB at 16 Mbit/s.
-const SCARCE_WITHIN: Duration = Duration::from_secs(8);
+const SCARCE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Since when a peer is waited for.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Pace {
         let (grace, rate) = match kept {
             None => (within, RATE_MIN),
             Some(kept) => {
-                let rate = kept / SCARCE_WITHIN.as_secs() as usize;
+                let rate = kept / SCARCE_TIMEOUT.as_secs() as usize;
                 (within.min(SCARCE_GRACE), rate.max(RATE_MIN))
             }
         };

@@ -73,8 +73,8 @@ const LOOKED_AFTER: u32 = 16;
 const LOOKED_AFTER_BYTES: usize = 4 << 10;
 
 /// How often a peer in the middle of a frame is looked at: as often as one that takes nothing
-/// (`LOOK_EVERY` of `gather`).
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// (`POLL_INTERVAL` of `gather`).
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause after which a caller tries again for whose request or answer there was no memory. As long
 /// as a body keeps its memory at least before it makes room for others (`KEPT_MIN` of `memory`).
@@ -82,7 +82,7 @@ pub const MEMORY_PAUSE: Millis = Millis(100);
 
 /// How long the answer to a caller that is not admitted may take to be read. A caller that greets
 /// reads the answer at once, and lost packets are sent again after 1 s at most, as a rule.
-const REFUSAL_READ_WITHIN: Duration = Duration::from_secs(1);
+const REFUSAL_READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads the greeting of one connection, then serves its requests until it ends. A connection whose
 /// greeting does not arrive in time ends, too.
@@ -300,7 +300,7 @@ impl<S: Service> ServerSession<'_, S> {
         }
         let Self { mut reader, mut read, write, .. } = self;
         drop(write);
-        let _ = timeout(REFUSAL_READ_WITHIN, reader.discard(&mut read)).await;
+        let _ = timeout(REFUSAL_READ_TIMEOUT, reader.discard(&mut read)).await;
     }
 
     async fn run(&mut self) -> Result<(), End> {
@@ -534,7 +534,7 @@ impl<S: Service> ServerSession<'_, S> {
 
     /// Returns how often a peer in the middle of a frame is looked at.
     fn look_every(&self) -> Duration {
-        LOOK_EVERY.min(self.options.read_within)
+        POLL_INTERVAL.min(self.options.read_within)
     }
 
     /// Gives up a peer that keeps the memory of a frame without sending it; that of a long body

@@ -16,13 +16,13 @@ use crate::tls::{TlsRead, TlsStream, TlsWrite};
 
 /// Idle time after which the kernel probes whether the peer's machine is still there. Calls have
 /// deadlines of their own, so this only frees connections on which none waits: a vanished peer is
-/// gone after 15 s and three probes, 30 s, as long as a write waits at most (`WRITE_WITHIN` of
+/// gone after 15 s and three probes, 30 s, as long as a write waits at most (`WRITE_TIMEOUT` of
 /// `connection`).
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 
 /// Time between two such probes. Lost packets are sent again after 1 s at most, as a rule, so an
 /// answer comes within it.
-const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Unanswered probes after which the connection breaks. One or two may be lost on a bad link.
 const PROBES_MAX: u32 = 3;
@@ -77,7 +77,7 @@ pub(crate) fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let keepalive = TcpKeepalive::new()
         .with_time(PROBE_AFTER)
-        .with_interval(PROBE_EVERY)
+        .with_interval(PROBE_INTERVAL)
         .with_retries(PROBES_MAX);
     if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
         tracing::debug!(%error, "a connection goes without probes");

@@ -14,7 +14,8 @@ use libc::sched_attr;
 
 /// The time slice of threads that answer callers. The least that Linux takes. Beside frames of 512
 /// stats it lowered a tenant's p99 from 48 to 27 ms, against the kernel's slice of 1.4 ms (two
-/// cores, medians of four rounds, unoptimized build).
+/// cores, medians of four rounds, unoptimized build; `bench/slices.py` measures it again,
+/// docs/BENCH.md has it of an optimized one).
 pub const ANSWERS: Duration = Duration::from_micros(100);
 
 /// The time slice of threads on which no caller waits for less than some milliseconds. About the

@@ -9,10 +9,12 @@ use tokio::net::TcpStream;
 use super::Figures;
 use super::listener::process_at;
 
-/// How long a server's HTTP may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long a server's HTTP may take to answer a look at its metrics. A page takes milliseconds; a
+/// server that does not answer by then is left out of the row. Chosen, not measured.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest page of metrics that is read.
+/// Longest page of metrics that is read, in bytes. A server's page has some ten KiB, so a longer
+/// one is no page of metrics. Chosen, not measured.
 const PAGE_BYTES_MAX: u64 = 4 << 20;
 
 /// Where a server's figures come from.
@@ -35,7 +37,7 @@ impl CpuSource {
     async fn figures(&self) -> Option<Figures> {
         match self {
             Self::Metrics(address) => {
-                let page = tokio::time::timeout(ANSWER_WITHIN, page(address)).await;
+                let page = tokio::time::timeout(ANSWER_TIMEOUT, page(address)).await;
                 of_metrics(&page.ok()?.ok()?)
             }
             Self::Process(pid) => of_process(*pid),

@@ -19,14 +19,17 @@ use tokio_util::sync::CancellationToken;
 use super::setting::{HogKind, Setting};
 use super::stage::{HogContext, NotRun, Tally};
 
-/// Threads of a hog.
+/// Threads of a hog: as many as the machine of the published runs has cores (docs/BENCH.md), so
+/// that one hog could take all of them.
 const THREADS: usize = 2;
 
-/// How much lower the priority of these threads is.
+/// How much lower the priority of these threads is (a nice value, see nice(2)). On machines of
+/// their own they would not take the servers' cores. Chosen, not measured.
 const NICE: i32 = 10;
 
-/// How long threads may take to end when a hog has ended.
-const THREADS_END_WITHIN: Duration = Duration::from_secs(5);
+/// How long threads may take to end when a hog has ended; those that are late are left behind. They
+/// end at their next await, within milliseconds. Chosen, not measured.
+const THREAD_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A hog on threads of its own.
 #[derive(Debug)]
@@ -112,7 +115,7 @@ fn on_threads(kind: HogKind, stage: Arc<HogContext>) -> Result<(), NotRun> {
         .enable_all()
         .build()?;
     let ended = runtime.block_on(run(kind, stage));
-    runtime.shutdown_timeout(THREADS_END_WITHIN);
+    runtime.shutdown_timeout(THREAD_END_TIMEOUT);
     ended
 }
 

@@ -105,7 +105,8 @@ fn hogs_help() -> String {
     format!("Hogs:\n{}", lines.join("\n"))
 }
 
-/// Longest call of a hog: more than the stalls that it makes.
+/// Longest call of a hog: more than the stalls that it makes, which last seconds. Chosen, not
+/// measured.
 const HOG_CALL_MAX: Duration = Duration::from_secs(60);
 
 /// What all phases share.

@@ -15,23 +15,29 @@ use super::sample::{Operation, OperationError, Sample};
 use super::setting::{self, Setting};
 use crate::error::BenchError;
 
-/// Time between the end of one operation and the begin of the next one.
+/// Time between the end of one operation and the begin of the next one: some hundred operations a
+/// second, which load nothing. Chosen, not measured.
 pub(super) const PAUSE: Duration = Duration::from_millis(2);
 
-/// Bytes of the objects that are got and put.
+/// Bytes of the objects that are got and put: one unit of allocation, so an answer costs a round
+/// trip and hardly any transfer. Chosen, not measured.
 const OBJECT_BYTES: usize = 4 << 10;
 
-/// Names that are put, in turn.
+/// Names that are put, in turn, so that a put replaces no object whose blocks are still being
+/// dropped. Chosen, not measured.
 const NAMES: u64 = 16;
 
-/// Answers within [`QUIET_MAX`], one after the other, after which the cluster is called quiet.
+/// Answers within [`QUIET_MAX`], one after the other, after which the cluster is called quiet. One
+/// quick answer may come between two slow ones. Chosen, not measured.
 const QUIET_ANSWERS: u32 = 20;
 
-/// Longest such answer.
+/// Longest such answer: many times what a get takes on an idle cluster (p99 below 1 ms in
+/// docs/BENCH.md). Chosen, not measured.
 const QUIET_MAX: Duration = Duration::from_millis(20);
 
-/// Longest wait for quiet: work that a hog left behind must not count for the next one.
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// Longest wait for quiet: work that a hog left behind must not count for the next one. After it
+/// the phase begins all the same, with a note. Chosen, not measured.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request to the thread.
 enum Order {
@@ -185,11 +191,11 @@ impl Objects {
     /// counted for the next one.
     async fn settle(&self, setting: &Setting) -> Vec<String> {
         let mut remarks = Vec::new();
-        let until = Instant::now() + SETTLED_WITHIN;
+        let until = Instant::now() + SETTLE_TIMEOUT;
         let mut quiet = 0;
         while quiet < QUIET_ANSWERS && !setting.ended.is_cancelled() {
             if Instant::now() >= until {
-                remarks.push(format!("not quiet {} s later", SETTLED_WITHIN.as_secs()));
+                remarks.push(format!("not quiet {} s later", SETTLE_TIMEOUT.as_secs()));
                 break;
             }
             let began = Instant::now();

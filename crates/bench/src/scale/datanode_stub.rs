@@ -22,10 +22,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::fleet::FleetShared;
 use super::requests::Meta;
 
-/// Room of each node: more than any run fills.
+/// Room of each node in bytes, 16 TiB: more than any run fills.
 const TIER_BYTES: u64 = 1 << 44;
 
-/// What each node reports that its link carries, so that nothing waits for a link.
+/// What each node reports that its link carries, 100 GiB/s, so that nothing waits for a link.
 const LINK_BYTES_PER_SECOND: u64 = 100 << 30;
 
 /// Every node's period, as `NamenodeConfig` has it.

@@ -25,13 +25,15 @@ pub(super) struct Framing {
 /// How catalogs are filled.
 pub(super) const FILLING: Framing = Framing { requests: 256, frames: 8 };
 
-/// Objects of one directory.
+/// Objects of one directory: a million objects have a thousand directories, and each fits into one
+/// page of a listing. Chosen, not measured.
 pub(super) const PER_DIRECTORY: u64 = 1000;
 
 /// Bytes of a file's only block: one unit of allocation.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Bytes of a value in the catalog.
+/// Bytes of a value in the catalog. docs/SCALE.md and `catalog/memory` of the core give their
+/// figures for values of this length. Chosen, not measured.
 const VALUE_BYTES: usize = 64;
 
 /// The client that fills the catalog.

@@ -18,14 +18,17 @@ use super::fill::{FilledObject, path};
 use super::fleet::{micros, take};
 use super::requests::{Meta, failed, unexpected};
 
-/// Lookups of one frame where many travel together.
+/// Lookups of one frame where many travel together: as many as the client sends in one (`BATCH_MAX`
+/// of the core's `client`).
 const BATCH: u64 = 128;
 
-/// Frames under way together.
+/// Frames in flight together, each on a connection of its own: the namenode always has the next
+/// one. Chosen, not measured.
 const FRAMES: u64 = 8;
 
-/// Pause between two changes: they are there to notice stalls, not to load the journal.
-const CHANGE_EVERY: Duration = Duration::from_millis(2);
+/// Pause between two changes: they are there to notice stalls, not to load the journal. Stalls of
+/// this length and more are seen. Chosen, not measured.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Microseconds of calls that were made one after the other.
 pub(super) struct Probed {
@@ -81,7 +84,7 @@ async fn change(address: String, stop: CancellationToken) -> Result<Histogram<u6
         let began = Instant::now();
         meta.one(request).await.map_err(failed)?;
         take(&mut taken, began.elapsed());
-        tokio::time::sleep(CHANGE_EVERY).await;
+        tokio::time::sleep(CHANGE_INTERVAL).await;
     }
     Ok(taken)
 }

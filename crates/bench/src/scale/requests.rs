@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use crate::failure::{Exit, Failure, FailureKind};
 
-/// Time of one frame: more than the longest stall that is to be seen.
-const WITHIN: Duration = Duration::from_secs(60);
+/// Time of one frame: more than the longest stall that is to be seen, which lasts seconds. Chosen,
+/// not measured.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One connection.
 #[derive(Debug, Clone)]
@@ -23,7 +24,8 @@ pub(super) struct Meta {
 impl Meta {
     pub(super) async fn connect(address: &str, role: Role) -> Result<Self, CallError> {
         let hello = Hello { role, cluster: None, node: None, token: None };
-        let (connection, _) = Connection::connect(address, hello, Instant::now() + WITHIN).await?;
+        let (connection, _) =
+            Connection::connect(address, hello, Instant::now() + FRAME_TIMEOUT).await?;
         Ok(Self { connection })
     }
 
@@ -37,7 +39,7 @@ impl Meta {
         requests: &Vec<Request>,
     ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
         let body = vec![Bytes::from(encode_body(requests))];
-        let deadline = Instant::now() + WITHIN;
+        let deadline = Instant::now() + FRAME_TIMEOUT;
         let frame = self.connection.call(Header::new(Op::Meta, 0), body, deadline).await?;
         decode_body(&frame.body).map_err(CallError::Refused)
     }

@@ -50,7 +50,8 @@ pub(crate) struct Cat {
     pub(crate) bytes: Option<u64>,
 }
 
-/// Bytes of one object fetched at once.
+/// Bytes of one object fetched at once: as many as one frame to a datanode requests by default
+/// (`ClientConfig::read_frame_bytes_max`).
 const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// One object and the local file that it becomes.

@@ -14,10 +14,12 @@ use crate::refused::unexpected;
 use crate::session::Session;
 
 /// Files transferred at once by a recursive put or get: enough to hide a round trip to the
-/// namenode, few enough to keep memory small.
+/// namenode, few enough to keep memory small: a get holds some 12 MiB for each. Chosen, not
+/// measured.
 pub(super) const FILES_AT_ONCE_MAX: usize = 8;
 
-/// Bytes read from or written to a local file at once.
+/// Bytes read from or written to a local file at once: one block, so a piece is one write to a
+/// datanode.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 /// How the next command begins where a directory is missing.

@@ -12,7 +12,8 @@ use crate::refused::shell_word;
 use crate::session::Session;
 use crate::units;
 
-/// Nodes that are named when there is no room; of more only the number is.
+/// Nodes that are named when there is no room; of more only the number is. They fit into two lines
+/// of a terminal. Chosen, not measured.
 const NODES_SHOWN_MAX: usize = 6;
 
 /// The paths of a command, by what they are for.

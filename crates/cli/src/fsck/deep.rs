@@ -21,8 +21,9 @@ use crate::refused::{self, unexpected};
 use crate::session::Session;
 use crate::units;
 
-/// How long a cluster at work gets to finish the moves and writes that one look met in the middle.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long a cluster at work gets to finish the moves and writes that one look met in the middle:
+/// the pushes of a block take milliseconds, and heartbeats come every 500 ms. Chosen, not measured.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the datanodes hold.
 #[derive(Debug, Default, Serialize)]
@@ -110,7 +111,7 @@ pub(super) async fn check(
     if first.is_clean() {
         return Ok(first);
     }
-    tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    tokio::time::sleep(RETRY_INTERVAL).await;
     // What a node could not look at the first time has not been compared with its checksums.
     let with_checksums = with_checksums && !first.unseen.is_empty();
     let mut second = look(session, client, with_checksums).await?;

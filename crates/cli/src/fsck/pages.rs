@@ -7,6 +7,7 @@ use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Tier};
 
 /// After so many refusals the object tier is left alone: a store that is away refuses each block.
+/// One or two may be a busy store. Chosen, not measured.
 const REFUSALS_MAX: u32 = 3;
 
 /// The blocks of one node, of which pages are looked at one after the other.

@@ -1,5 +1,5 @@
 //! What must hold of a cluster and of a store alone, whatever was killed. Each check returns what
-//! is broken; `mistakes.rs` shows that each can.
+//! is broken; `injected_bugs.rs` shows that each can.
 
 use std::path::Path as LocalPath;
 

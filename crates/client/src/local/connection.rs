@@ -22,8 +22,9 @@ use tokio::time::{Instant, timeout_at};
 use super::LocalRanges;
 use super::socket::{LeaseSocket, Returning};
 
-/// Time that a thread busy-polls for an answer. A lease is answered in less; a core that went to
-/// sleep meanwhile would take longer to wake.
+/// Time that a thread busy-polls for an answer: as long as over TCP (`SPIN_MAX` of the transport's
+/// `busy_poll`). A lease is answered in less; a core that went to sleep meanwhile would take longer
+/// to wake.
 const SPIN_MAX: Duration = Duration::from_micros(15);
 
 /// Longest time that a thread waits for an answer in place. Most come sooner than a task can be put

@@ -24,7 +24,7 @@ pub(super) const BROKEN_FOR: Duration = Duration::from_secs(5);
 
 /// Longest time of the whole search. Calls go over TCP meanwhile. As long as one attempt at a
 /// datanode takes by default.
-const WITHIN: Duration = Duration::from_secs(3);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Requests the node's local endpoint and connects to it. `None` when it is elsewhere or has none.
 ///
@@ -37,7 +37,7 @@ pub(super) async fn probe(
     address: &str,
 ) -> Result<Option<Arc<Peer>>, CallError> {
     let Some(here) = boot_id() else { return Ok(None) };
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + SEARCH_TIMEOUT;
     let header = Header::new(Op::LocalEndpoint, 0);
     let answer = pool.call(address, Some(node), header, Vec::new(), deadline).await;
     let answer = match answer {

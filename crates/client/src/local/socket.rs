@@ -15,7 +15,7 @@ use tokio::time::sleep;
 /// Time that returned leases wait for a request to travel with. A reader in a loop sends its next
 /// request sooner, which saves a packet for each; the node's memory stays taken that much longer.
 /// Chosen, not measured.
-const RETURN_WITHIN: Duration = Duration::from_millis(5);
+const RETURN_DELAY_MAX: Duration = Duration::from_millis(5);
 
 /// A socket and the leases to be given back through it. It closes, and the node takes all of them
 /// back, when connection and leases are gone.
@@ -111,7 +111,7 @@ impl Drop for LocalLease {
 pub(super) async fn give_back(returning: Arc<Returning>) {
     loop {
         returning.wake.notified().await;
-        sleep(RETURN_WITHIN).await;
+        sleep(RETURN_DELAY_MAX).await;
         let lines = std::mem::take(&mut *returning.lines.lock());
         for line in lines {
             let is_left = line.upgrade().is_some_and(|line| !line.give_back());

@@ -35,7 +35,7 @@ impl FromIterator<TokenSelector> for Revoked {
 }
 
 impl Revoked {
-    /// Returns whether no token is revoked.
+    /// Returns whether no token is revoked: then no request need be compared with the list.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

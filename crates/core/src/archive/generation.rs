@@ -62,7 +62,8 @@ impl fmt::Display for ArchiveGeneration {
     }
 }
 
-/// Which namenode begins a generation.
+/// The namenode that begins a generation, as its own directory shows it. A claim compares it with
+/// what the archive has, and refuses an archive that is another cluster's or further on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveOwner {
     /// Its cluster.
@@ -173,7 +174,9 @@ pub struct ArchiveClaim {
 }
 
 impl ArchiveClaim {
-    /// Begins a claim.
+    /// Begins a claim, once at the start of a namenode. Call [`Self::step`], do what it returns at
+    /// the store, and hand the outcome to the function that the step names, until it is
+    /// [`ClaimStep::Begun`]. Store no changes in the archive before.
     #[must_use]
     pub const fn new(owner: ArchiveOwner) -> Self {
         Self {
@@ -188,7 +191,8 @@ impl ArchiveClaim {
         }
     }
 
-    /// Returns what to do next.
+    /// Returns what to do next at the store. It is the same until the outcome was handed over, so a
+    /// request that failed may be made again.
     #[must_use]
     pub const fn step(&self) -> ClaimStep {
         self.step
@@ -368,19 +372,23 @@ pub struct GenerationCheck {
 }
 
 impl GenerationCheck {
-    /// Begins to check a generation.
+    /// Begins to check a generation that this namenode has claimed. Use one check for each look: it
+    /// costs two requests while the generation is the newest.
     #[must_use]
     pub const fn new(generation: ArchiveGeneration) -> Self {
         Self { generation, step: CheckStep::FindMark(generation.next()) }
     }
 
-    /// Returns what to do next.
+    /// Returns what to do next at the store, or the state that was found ([`CheckStep::Ended`]). It
+    /// is the same until the outcome was handed over.
     #[must_use]
     pub const fn step(&self) -> CheckStep {
         self.step
     }
 
-    /// Takes whether a mark is there.
+    /// Takes whether the mark of the generation that [`CheckStep::FindMark`] names is there: first
+    /// that of the next generation, then the own one. Hand it over for an answer of the store only;
+    /// after an error, make the request again.
     pub fn found_mark(&mut self, is_there: bool) {
         let is_own = self.step == CheckStep::FindMark(self.generation);
         self.step = match (is_own, is_there) {
@@ -408,7 +416,9 @@ impl GenerationCheck {
         Ok(())
     }
 
-    /// Takes whether the own mark was created again.
+    /// Takes whether the own mark was created again, in answer to [`CheckStep::Create`]. If it was,
+    /// all of the generation was gone: store the whole copy anew ([`GenerationState::Emptied`]). If
+    /// it exists already, the list was late, and the generation is the newest.
     pub const fn created(&mut self, is_created: bool) {
         self.step = CheckStep::Ended(match is_created {
             true => GenerationState::Emptied,

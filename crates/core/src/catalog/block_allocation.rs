@@ -11,14 +11,14 @@ use super::room::uses_reserve;
 
 /// The retry interval of a writer whose places were taken by others in the same round. One unit of
 /// [`Millis`]: the next round chooses anew, so nothing is waited for.
-const CHOOSE_AGAIN: Millis = Millis(1);
+const RETRY_INTERVAL: Millis = Millis(1);
 
 /// Refuses places that were chosen before commands that came first: their nodes may drain since, or
 /// their room may be taken.
 pub(super) fn check_placed(nodes: &Nodes, placed: &[Placement]) -> Result<(), Refusal> {
     if uses_reserve(nodes, reserved_bytes(placed)) {
         let why = "the room was taken since, what is left is kept for nodes that leave";
-        return Err(Refusal::RetryAfter { after: CHOOSE_AGAIN, why: why.to_owned() });
+        return Err(Refusal::RetryAfter { after: RETRY_INTERVAL, why: why.to_owned() });
     }
     let mut asked: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
     for place in placed {
@@ -27,7 +27,7 @@ pub(super) fn check_placed(nodes: &Nodes, placed: &[Placement]) -> Result<(), Re
         let node = nodes.get(place.node).filter(|node| node.policy.takes_blocks());
         if node.is_none_or(|node| node.free_bytes(place.tier) < *bytes) {
             let why = format!("node {} no longer takes the blocks chosen for it", place.node);
-            return Err(Refusal::RetryAfter { after: CHOOSE_AGAIN, why });
+            return Err(Refusal::RetryAfter { after: RETRY_INTERVAL, why });
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use super::timers::Timer;
 
 /// Pause after which a datanode states again what its sources show. A round trip or two: what it is
 /// to overtake is on its way, or the namenode has just read again. Chosen, not measured.
-const STATED_AGAIN_AFTER: Millis = Millis(10);
+const RESTATE_INTERVAL: Millis = Millis(10);
 
 /// What a node's process states about the notices of its sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Fleet<'_> {
         match order {
             Ordering::Less => {
                 let why = "a later statement about the node's notices came first".to_owned();
-                return Err(Refusal::RetryAfter { after: STATED_AGAIN_AFTER, why });
+                return Err(Refusal::RetryAfter { after: RESTATE_INTERVAL, why });
             }
             Ordering::Equal => return Ok(()),
             Ordering::Greater => {}

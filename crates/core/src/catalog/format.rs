@@ -10,10 +10,12 @@ use sanderling_protocol::{ClusterId, Millis};
 use super::Catalog;
 
 impl Catalog {
-    /// The format that this program writes.
+    /// The format that this program writes: it grows by one when fields are added to [`Catalog`]
+    /// (docs/UPGRADING.md).
     pub const FORMAT: u32 = 9;
 
-    /// The oldest format of a catalog that this program reads.
+    /// The oldest format of a catalog that this program reads. An older one needs a program in
+    /// between (docs/UPGRADING.md).
     pub const FORMAT_MIN: u32 = 4;
 
     /// Returns what follows a catalog of an earlier format, in the snapshot's encoding, to make it

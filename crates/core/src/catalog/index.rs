@@ -43,6 +43,8 @@ impl Hash {
     /// Hashes a name in a container by folded multiplication, as wyhash does (W. Yi, "wyhash",
     /// final version 4): eight bytes a step, then the rest with the length.
     pub(crate) fn of(seed: u64, container: ObjectId, name: &[u8]) -> Self {
+        /// The first three secrets of wyhash, final version 4 (`_wyp` of its source): odd, with 32
+        /// bits that are set.
         const ODD: [u64; 3] = [0x2d35_8dcc_aa6c_78a5, 0x8bb8_4b93_962e_acc9, 0x4b33_a62e_d433_d4a3];
         let mut hash = fold(seed ^ container.0, ODD[0]);
         let (words, rest) = name.as_chunks::<8>();

@@ -15,7 +15,8 @@ use super::timers::{Timer, Timers};
 /// before it declares anything lost. A machine that is really gone is found out by its silence.
 const AFTER_ABSENCE: (Millis, Millis) = (Millis(2_000), AFTER_ABSENCE_MAX);
 
-/// The most time that a noticed node is left after an absence, if its deadline comes sooner.
+/// The most time that a noticed node is left after an absence, if its deadline comes sooner: the
+/// default deadline of a call, within which what has waited arrives.
 pub(crate) const AFTER_ABSENCE_MAX: Millis = Millis(10_000);
 
 /// What is known of service time.

@@ -41,7 +41,8 @@ pub struct CriuRecord {
     pub has_own_network: bool,
 }
 
-/// A release of CRIU.
+/// A release of CRIU, as `criu --version` prints it. A machine restores images of the same major
+/// release that are not newer than its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CriuVersion {
     /// Changes with the format of images.

@@ -25,7 +25,8 @@ pub struct MachineLives {
 }
 
 impl MachineLives {
-    /// Returns those of a model.
+    /// Returns the intervals of machines that live by a model. They are computed at the first dump,
+    /// and again when dumps take much longer or shorter.
     #[must_use]
     pub const fn new(model: Model) -> Self {
         Self { model, computed: None }

@@ -38,7 +38,8 @@ pub struct LastDump {
     pub deadline: Instant,
 }
 
-/// Whether a last dump begins.
+/// Whether the last dump of a task begins now, as [`DumpTurns::look`] decides. Several tasks of a
+/// process share the time that a notice leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpTurn {
     /// It has its turn, until [`DumpTurns::end`].
@@ -52,7 +53,9 @@ pub enum DumpTurn {
     KeepLast,
 }
 
-/// The turns of the tasks of one process.
+/// The turns of the tasks of one process at a notice: which last dump is next, so that most work is
+/// saved before the machine is taken. Each task that waits calls [`Self::look`] when another one
+/// has begun or ended.
 #[derive(Debug, Clone, Default)]
 pub struct DumpTurns {
     waiting: BTreeMap<u64, LastDump>,

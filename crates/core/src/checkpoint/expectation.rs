@@ -29,7 +29,8 @@ impl DumpExpectation {
         self.times_in_turn.add(in_turn, is_whole);
     }
 
-    /// Returns what dumps took.
+    /// Returns what the last dumps took, without their waits for a turn. It is empty before the
+    /// first dump.
     #[must_use]
     pub const fn times(&self) -> &DumpTimes {
         &self.times

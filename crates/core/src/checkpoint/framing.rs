@@ -71,7 +71,9 @@ pub enum FramingError {
 }
 
 impl StateLayout {
-    /// Lays out entries, in any order.
+    /// Lays out entries, given in any order, in one stream: the index, then files shorter than a
+    /// chunk side by side, then each longer one from a multiple of a chunk on. So a file that did
+    /// not change keeps its chunks. The same entries give the same stream.
     #[must_use]
     pub fn of(mut entries: Vec<StateEntry>) -> Self {
         entries.sort_by(|one, other| one.name.cmp(&other.name));

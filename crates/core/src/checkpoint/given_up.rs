@@ -12,7 +12,7 @@ const GIVEN_UP_MAX: usize = 8;
 pub struct GivenUpGenerations(Vec<u64>);
 
 impl GivenUpGenerations {
-    /// Begins with numbers in rising order.
+    /// Begins with the numbers that earlier runs gave up, in rising order; none for a new task.
     #[must_use]
     pub const fn new(numbers: Vec<u64>) -> Self {
         Self(numbers)
@@ -42,7 +42,8 @@ impl GivenUpGenerations {
         self.0.pop();
     }
 
-    /// Forgets all of them.
+    /// Forgets all of them. The baseline does once a generation is stored, whose number is above
+    /// theirs.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -49,8 +49,9 @@ pub fn waiting_chunks(
     (bytes.max(WAITING_BYTES_MIN) / CHUNK_BYTES as u64) as usize
 }
 
-/// Returns how many buffers of a chunk are made before a task is stopped that has so many bytes in
-/// memory: no more than may wait.
+/// Returns how many buffers of a chunk (64 KiB) are made before a task is stopped that has so many
+/// bytes in memory: one for each chunk and 64 more for small images, and no more than may wait.
+/// Made before the stop, they do not lengthen it.
 #[must_use]
 pub fn image_buffers(waiting: usize, resident_bytes: u64) -> usize {
     let needed = resident_bytes / CHUNK_BYTES as u64 + BUFFERS_BESIDE;
@@ -83,7 +84,8 @@ fn memory_part(available_bytes: Option<u64>) -> u64 {
     (available_bytes.unwrap_or(0) / WAITING_PART).min(WAITING_BYTES_MAX)
 }
 
-/// One file that has arrived.
+/// One file of a dump that CRIU has written to the end. Its chunks are stored or about to be; its
+/// tail is still in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamedImage {
     /// Its whole chunks; `None` for those of zeros.

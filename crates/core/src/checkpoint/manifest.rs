@@ -35,7 +35,8 @@ const CHUNK_ENTRY_BYTES_MAX: u64 = 3 * 5 + 32 + 2 * 3 + 1;
 /// The longest pack in a manifest: its name and a length of up to 10 bytes.
 const PACK_ENTRY_BYTES_MAX: u64 = 32 + 10;
 
-/// The longest rest of a manifest: the task's name, and features of a processor.
+/// Bytes of the longest rest of a manifest: the task's name, and features of a processor. Both
+/// together have some KiB at most; chosen, not measured.
 const REST_BYTES_MAX: u64 = 64 << 10;
 
 /// The longest manifest that is written or read, about 0.9 GB. A backend that is damaged, or not

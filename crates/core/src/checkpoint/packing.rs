@@ -17,7 +17,7 @@ pub const TAG_BYTES: usize = 16;
 pub const PACK_BYTES: u64 = 32 << 20;
 
 /// Bytes of a pack of the baseline: few, so that hardly any of the state is between the task and
-/// the backend while the task waits.
+/// the backend while the task waits. Chosen, not measured.
 const BASELINE_PACK_BYTES: u64 = 2 << 20;
 
 /// Collects one dump: what of it is new, and where that goes.

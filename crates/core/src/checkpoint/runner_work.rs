@@ -31,7 +31,8 @@ pub struct RunnerNotice {
     pub hands_over: bool,
 }
 
-/// What became of a dump.
+/// What became of a dump: [`RunnerInput::Dumped`] has it. After all but [`Self::Stored`] the task
+/// has no new generation, and its work since the last one is unsaved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpEnd {
     /// Its generation is stored.
@@ -59,7 +60,8 @@ pub enum DumpEnd {
     },
 }
 
-/// What happens to a run.
+/// What happens to a run, in the order in which the runner saw it. The end of work that was given
+/// up changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerInput {
     /// The machine will be taken. It waits during [`RunnerWork::AwaitStop`], and one that is no
@@ -117,7 +119,7 @@ pub enum RunnerWork {
     End(RunnerEnd),
 }
 
-/// How a run ends.
+/// How a run ends, and what the runner does with its task then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerEnd {
     /// The task has ended, or failed.

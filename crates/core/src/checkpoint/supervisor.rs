@@ -18,10 +18,11 @@ use super::runner_work::{
     DumpEnd, RunnerEnd, RunnerInput, RunnerNote, RunnerNotice, RunnerOutput, RunnerView, RunnerWork,
 };
 
-/// Pause before a task that cannot give its state yet is looked at again.
+/// Pause before a task that cannot give its state yet is looked at again: a task installs its
+/// handler within a second of its start, mostly. Chosen, not measured.
 const NOT_YET: Millis = Millis(200);
 
-/// What a run begins with.
+/// What a run begins with: the rate of its dumps, and what earlier runs of the task have left.
 #[derive(Debug, Clone)]
 pub struct RunStart {
     /// The time between two dumps.
@@ -36,7 +37,9 @@ pub struct RunStart {
     pub undriven_from: Option<Instant>,
 }
 
-/// The decisions of one run.
+/// The decisions of one run of a task: when a dump begins, what a notice changes, and when the run
+/// ends. The runner hands over what happens ([`Self::handle`], [`Self::handle_deadline`]) and
+/// carries out the outputs in their order ([`Self::poll_output`]).
 #[derive(Debug, Clone)]
 pub struct TaskSupervisor {
     interval: DumpInterval,
@@ -152,7 +155,8 @@ impl TaskSupervisor {
         (is_notice || self.attended().is_some()) && self.expectation.is_by_size()
     }
 
-    /// Returns whether the machine's age counts.
+    /// Returns whether [`RunnerView::machine_age`] counts: the interval follows a model of
+    /// lifetimes. If not, the runner may leave it at 0.
     #[must_use]
     pub const fn needs_age(&self) -> bool {
         matches!(self.interval, DumpInterval::Lives(_))
@@ -171,7 +175,8 @@ impl TaskSupervisor {
         }
     }
 
-    /// Removes and returns the next output.
+    /// Removes and returns the next output; `None` if there is no more. Call it until then after
+    /// each [`Self::handle`] and [`Self::handle_deadline`].
     pub fn poll_output(&mut self) -> Option<RunnerOutput> {
         self.outputs.pop_front()
     }
@@ -223,7 +228,8 @@ impl TaskSupervisor {
         }
     }
 
-    /// Handles the time of [`TaskSupervisor::deadline`].
+    /// Handles the time of [`TaskSupervisor::deadline`]: a dump is begun, or a wait is over. A call
+    /// that comes too early changes nothing.
     pub fn handle_deadline(&mut self, view: &RunnerView) {
         if self.deadline().is_none_or(|deadline| view.now < deadline) {
             return;

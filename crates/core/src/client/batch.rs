@@ -13,8 +13,9 @@ use sanderling_protocol::{Millis, Request};
 
 use crate::group_view::Repeats;
 
-/// Requests of one frame. A lookup in a batch costs a small part of one alone; beyond this the
-/// first of a batch would wait noticeably for the last.
+/// Requests of one frame. A look-up among 128 takes 0.42 us of the server
+/// (docs/mechanisms/catalog.md, *In memory*), a small part of one alone; beyond this the first of a
+/// batch would wait noticeably for the last.
 pub const BATCH_MAX: usize = 128;
 
 /// Requests that may wait for a frame of one connection. 32 full frames ([`BATCH_MAX`]); a further
@@ -106,7 +107,8 @@ impl<P> BatchQueue<P> {
         SendStep::Wait { begins_frame }
     }
 
-    /// Adds a request that waits.
+    /// Adds a request that waits, after [`SendStep::Wait`] only. A later frame takes it; a caller
+    /// that gives up is passed over there.
     pub fn push(&mut self, pending: P) {
         self.waiting.push_back(pending);
     }

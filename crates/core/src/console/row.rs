@@ -59,7 +59,7 @@ pub struct NodeRow {
     pub registered_at: Instant,
 }
 
-/// The progress of a drain.
+/// The progress of a drain, as the console shows it. Bytes and times are as of the last update.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DrainRow {
     /// Bytes that are still there alone.

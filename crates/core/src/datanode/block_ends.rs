@@ -14,7 +14,7 @@ use crate::block_table::BlockTable;
 
 /// Pause between the beginnings of two look-ups of all blocks, if these are few. A node sends about
 /// as many heartbeats. Chosen, not measured.
-const LOOK_UP_EVERY: Millis = Millis(1000);
+const LOOK_UP_INTERVAL: Millis = Millis(1000);
 
 /// Blocks of one look-up for each second until the next one begins: with more of them, look-ups of
 /// all are as much rarer. Four pages. The namenode looks at so many in some milliseconds. Chosen,
@@ -102,7 +102,7 @@ impl BlockEnds {
         let LookUpOfAll { began, after, blocks } = look_up;
         let page = table.unended(after, BLOCKS_PER_PAGE_MAX);
         let Some(last) = page.last() else {
-            self.all_due = began + pause_after(blocks).max(LOOK_UP_EVERY);
+            self.all_due = began + pause_after(blocks).max(LOOK_UP_INTERVAL);
             self.under_way = None;
             return page;
         };
@@ -139,7 +139,7 @@ impl BlockEnds {
     /// the next look-up of all; this one goes on behind them after a pause, so that no page keeps
     /// others from their turn.
     pub fn failed(&mut self, now: Instant) {
-        self.paused_until = now + LOOK_UP_EVERY;
+        self.paused_until = now + LOOK_UP_INTERVAL;
     }
 
     /// Notes that the namenode is of the previous release, and returns no counts. Ends the look-up.
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::block_table::{LookUpTimes, WriteAdmission, WriteRequest};
 
-    const SECOND: Millis = LOOK_UP_EVERY;
+    const SECOND: Millis = LOOK_UP_INTERVAL;
 
     const PAGE: u64 = BLOCKS_PER_PAGE_MAX as u64;
 

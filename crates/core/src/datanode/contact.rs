@@ -13,7 +13,7 @@ pub const GONE_AFTER: Millis = Millis(1000);
 
 /// Time between two reports of refused registrations. A node registers four times a second, and
 /// waits 30 s at its start by default: an operator gets three lines of a start that fails.
-pub const REFUSED_AGAIN_AFTER: Millis = Millis(10_000);
+pub const REFUSAL_REPORT_INTERVAL: Millis = Millis(10_000);
 
 /// A record of whether the namenode answers the calls of one datanode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,14 +96,14 @@ pub struct RefusedRegistrations {
 
 impl RefusedRegistrations {
     /// Handles a registration that failed and is tried again; returns whether it is to be
-    /// reported: the first one, and then one in [`REFUSED_AGAIN_AFTER`].
+    /// reported: the first one, and then one in [`REFUSAL_REPORT_INTERVAL`].
     ///
     /// A refusal that passes by itself is not reported, nor a failure for which
     /// [`NamenodeContact`] reports that the namenode is gone.
     pub fn failed(&mut self, now: Instant, failure: &CallFailure) -> bool {
         let CallFailure::Refused(refusal) = failure else { return false };
         let is_lasting = matches!(refusal.recovery(), Recovery::Fix | Recovery::Report);
-        let is_due = self.reported_at.is_none_or(|at| now.since(at) >= REFUSED_AGAIN_AFTER);
+        let is_due = self.reported_at.is_none_or(|at| now.since(at) >= REFUSAL_REPORT_INTERVAL);
         let is_reported = is_lasting && is_answer(failure) && is_due;
         if is_reported {
             self.reported_at = Some(now);

@@ -14,6 +14,7 @@ use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{BlockId, Epoch, Millis, Refusal};
 
 use crate::block_table::BlockTable;
+use crate::retry::doubled;
 
 /// Pause before a report of damage that was not acknowledged is sent again; it doubles with each
 /// further failure. Chosen, not measured: half of the default heartbeat period.
@@ -130,8 +131,7 @@ impl Damages {
         if let Some(Recovery::RetryAfter(asked)) = refusal.map(Refusal::recovery) {
             return asked.max(REFUSAL_PAUSE_MIN);
         }
-        let doublings = self.failures.saturating_sub(1).min(16);
-        Millis(PAUSE_MIN.0 << doublings).min(PAUSE_MAX)
+        doubled(PAUSE_MIN, self.failures.saturating_sub(1), PAUSE_MAX)
     }
 }
 

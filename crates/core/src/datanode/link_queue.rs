@@ -44,7 +44,7 @@ const SLICE_BYTES: (u64, u64) = (4 << 10, 1 << 20);
 /// long: within a client's timeout of one attempt, as [`super::DrainThrottle`] bounds it.
 const READ_WAIT_MAX: Millis = Millis(1500);
 
-/// What bytes leave for.
+/// What bytes leave a node for. The class decides which of those that wait is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkClass {
     /// A block moves to another node, or is copied there.
@@ -55,7 +55,7 @@ pub enum LinkClass {
     Upload,
 }
 
-/// What [`LinkQueue::next`] returns.
+/// What [`LinkQueue::next`] returns: which of those that wait leaves, or until when none may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkTurn {
     /// What has this number leaves. Its last byte has left at this time; `None`: now.

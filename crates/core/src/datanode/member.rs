@@ -9,9 +9,10 @@
 //!   log lacks something, so the datanode sends the last log position that it saw. A namenode
 //!   that is only slow (no answer in time, [`Refusal::RetryAfter`]) gets the next heartbeat. After
 //!   each registration the datanode reports all its blocks at once. It repeats a failed report
-//!   after [`REPORT_AGAIN`], because a namenode that lost the end of its log waits 10 s for block
-//!   reports before it declares anything lost. It reports once more after [`UNKNOWN_AFTER`],
-//!   because such a namenode lets it drop nothing that the log does not know before.
+//!   after [`REPORT_RETRY_INTERVAL`], because a namenode that lost the end of its log waits 10 s
+//!   for block reports before it declares anything lost. It reports once more after
+//!   [`UNKNOWN_AFTER`], because such a namenode lets it drop nothing that the log does not know
+//!   before.
 //! - **The datanode begins again**, as a new incarnation without blocks, if the namenode declared
 //!   it dead or has the process under another id. It drops its blocks and reports their number and
 //!   bytes with the next registration. A node that was fenced before serves reads of its old
@@ -39,7 +40,7 @@ use crate::catalog::UNKNOWN_KEPT;
 /// Pause before a block report that failed is sent again. Chosen, not measured: a namenode that
 /// lost the end of its log waits 10 s after a start (`SETTLE` in `catalog/history.rs`), which
 /// leaves time for several attempts.
-pub const REPORT_AGAIN: Millis = Millis(1000);
+pub const REPORT_RETRY_INTERVAL: Millis = Millis(1000);
 
 /// Time after a registration at which blocks are reported once more. The namenode may have started
 /// just before: until then it keeps what its log does not know, and a datanode does not always see
@@ -127,7 +128,8 @@ pub enum CallFailure {
     Broken,
 }
 
-/// The outcome of a registration.
+/// The outcome of a registration, for the shell to log. What it means for the blocks is in the next
+/// action of [`NodeMembership::next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
     /// What the process is now.
@@ -516,11 +518,11 @@ impl NodeMembership {
     }
 
     /// Handles the end of [`MemberStep::Report`]. `is_taken`: the namenode answered every page; if
-    /// not, the report is due again after [`REPORT_AGAIN`].
+    /// not, the report is due again after [`REPORT_RETRY_INTERVAL`].
     pub fn reported(&mut self, now: Instant, is_taken: bool) {
         self.is_pending = false;
         if !is_taken {
-            self.report_at = self.report_at.min(now + REPORT_AGAIN);
+            self.report_at = self.report_at.min(now + REPORT_RETRY_INTERVAL);
         }
         self.phase = Phase::Repeat;
     }

@@ -41,7 +41,8 @@ pub enum BlockAccess {
     },
 }
 
-/// The blocks of one caller.
+/// The blocks that one connection's caller may use, as the namenode returned them. It saves a
+/// look-up for each access; it is dropped with the connection.
 #[derive(Debug, Default)]
 pub struct OwnBlocks {
     /// Those that were found to be the caller's, each with the bytes that it may have.

@@ -11,10 +11,10 @@ use crate::call_outcome::CallOutcome;
 /// Time of one push to its target in milliseconds, by default: 1 MiB at 4 Mbit/s. A target that
 /// hangs may hold the places of all pushes for this long once, out of a notice of half a minute.
 /// Chosen, not measured.
-pub const PUSH_WITHIN: Millis = Millis(2000);
+pub const PUSH_TIMEOUT: Millis = Millis(2000);
 
 /// Time after which a target is no longer taken for silent. Chosen, not measured: a push takes
-/// [`PUSH_WITHIN`] at most by default, and the namenode gives a silent datanode up within seconds.
+/// [`PUSH_TIMEOUT`] at most by default, and the namenode gives a silent datanode up within seconds.
 const SILENT_KEPT: Millis = Millis(30_000);
 
 /// When the relocator is to try a target again that is silent or was not reached, in milliseconds,

@@ -72,7 +72,8 @@ impl RegistrationState {
         self.home_blocks
     }
 
-    /// Returns whether the node refuses writes.
+    /// Returns whether the node refuses writes: since a notice, an order, or an answer with a
+    /// policy that takes no blocks. Only a later answer or order lifts it.
     #[must_use]
     pub const fn is_fenced(&self) -> bool {
         self.is_fenced

@@ -12,9 +12,9 @@ use super::CallFailure;
 use crate::notices::{NoticeReply, NoticeReport};
 
 /// Pause before a process that has to end gives its notice again. A quarter of
-/// [`crate::notices::REPEAT_EVERY`], by which a node reminds its namenode of any notice: of this
+/// [`crate::notices::REPEAT_INTERVAL`], by which a node reminds its namenode of any notice: of this
 /// process nothing leaves until the namenode has the notice, and SIGTERM leaves 30 s or less.
-pub const GIVE_AGAIN_AFTER: Millis = Millis(250);
+pub const NOTICE_RETRY_INTERVAL: Millis = Millis(250);
 
 /// Returns the request that sends `report` at `now`.
 ///

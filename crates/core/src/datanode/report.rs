@@ -116,7 +116,8 @@ impl ReportProgress {
         page
     }
 
-    /// Handles that [`ReportStep::Probe`] was started.
+    /// Handles that the look for which [`ReportStep::Probe`] calls was started; the next step
+    /// requests the first page of expected blocks. The outcome of the look is not waited for.
     pub fn probed(&mut self) {
         self.stage = ReportStage::Expected { after: BlockId(0), suspects: None };
     }

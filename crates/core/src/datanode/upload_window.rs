@@ -65,7 +65,8 @@ struct WindowRound {
     busy_before: Millis,
 }
 
-/// One part under way.
+/// One part under way, as [`UploadWindow::begin`] counted it. Hand it back when the part has ended,
+/// however it ended.
 #[derive(Debug, Clone, Copy)]
 pub struct WindowPart {
     bytes: u64,

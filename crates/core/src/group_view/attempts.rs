@@ -4,6 +4,7 @@
 use sanderling_protocol::{Instant, Millis, Refusal, Reply};
 
 use super::{GroupView, MemberFailure};
+use crate::retry::doubled;
 
 /// First pause when all members were tried and none leads: less than an election takes.
 const PAUSE_MIN: Millis = Millis(10);
@@ -21,14 +22,14 @@ const PROBER_PAUSE_MAX: Millis = Millis(50);
 /// were tried, so that members that are slow to connect are reached all the same. If it is more
 /// than this, it is at most half of the time that the call has left: a machine that is gone never
 /// holds a call up until its deadline, and the other half is for the members that lead meanwhile.
-pub const CONNECT_WITHIN: Millis = Millis(1000);
+pub const CONNECT_TIMEOUT: Millis = Millis(1000);
 
-/// Most times that [`CONNECT_WITHIN`] is doubled: 32 s is more than the default time for a call.
-const CONNECT_DOUBLINGS_MAX: u32 = 5;
+/// What [`CONNECT_TIMEOUT`] is doubled up to: more than the default time for a call.
+const CONNECT_TIMEOUT_MAX: Millis = Millis(32_000);
 
 /// How long a member may take to report the members: as long as one has to accept a connection. Its
 /// answer needs neither the log nor another member.
-pub const MEMBERS_WITHIN: Millis = CONNECT_WITHIN;
+pub const MEMBERS_TIMEOUT: Millis = CONNECT_TIMEOUT;
 
 /// How long a call to one of several members waits until the others get a request for the member
 /// that leads. Chosen, not measured: far more than an answer takes, and less than the 400 ms
@@ -38,7 +39,7 @@ pub const SLOW_AFTER: Millis = Millis(250);
 /// Shortest time between two such requests of a process, however many calls wait. Chosen, not
 /// measured: a follower answers within milliseconds, and the 400 to 800 ms of an election pass
 /// anyway.
-pub const PROBE_EVERY: Millis = Millis(100);
+pub const PROBE_INTERVAL: Millis = Millis(100);
 
 /// How long a call that still waits looks that often for another leader: longer than an election
 /// takes, 0.4 to 0.8 s and as long again if no candidate gets a majority.
@@ -46,7 +47,7 @@ const PROBED_OFTEN_FOR: Millis = Millis(2000);
 
 /// How often it looks from then on. Some calls wait long with a leader that is well, as those for
 /// events, which take 30 s. Chosen, not measured.
-const PROBE_SELDOM_EVERY: Millis = Millis(500);
+const PROBE_SELDOM_INTERVAL: Millis = Millis(500);
 
 /// The rule for requests that may have been done although no answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +186,7 @@ impl FailedAttempt<'_> {
 /// `waited` since [`SLOW_AFTER`].
 #[must_use]
 pub const fn probe_pause(waited: Millis) -> Millis {
-    if waited.0 < PROBED_OFTEN_FOR.0 { PROBE_EVERY } else { PROBE_SELDOM_EVERY }
+    if waited.0 < PROBED_OFTEN_FOR.0 { PROBE_INTERVAL } else { PROBE_SELDOM_INTERVAL }
 }
 
 /// Returns the refusal of a frame of which the member answers nothing because it does not lead;
@@ -263,7 +264,7 @@ impl MemberAttempts {
         let Some(next) = next else {
             let is_probing = self.is_prober && self.has_met_follower;
             let pause_max = if is_probing { PROBER_PAUSE_MAX } else { PAUSE_MAX };
-            let longest = (PAUSE_MIN.0 << self.rounds.min(10)).min(pause_max.0);
+            let Millis(longest) = doubled(PAUSE_MIN, self.rounds, pause_max);
             let pause = Millis(longest / 2 + draw % (longest / 2 + 1));
             if now + pause >= self.deadline {
                 return NextMember::TooLate;
@@ -275,10 +276,10 @@ impl MemberAttempts {
         };
         let address = next.to_owned();
         self.tried.push(address.clone());
-        let doubled = CONNECT_WITHIN.0 << self.rounds.min(CONNECT_DOUBLINGS_MAX);
-        let half = now.until(self.deadline).0 / 2;
-        let connect_within = Millis(doubled.min(half.max(CONNECT_WITHIN.0)));
-        assert!(connect_within >= CONNECT_WITHIN, "a member that runs has a second to accept");
+        let half = Millis(now.until(self.deadline).0 / 2);
+        let grown = doubled(CONNECT_TIMEOUT, self.rounds, CONNECT_TIMEOUT_MAX);
+        let connect_within = grown.min(half.max(CONNECT_TIMEOUT));
+        assert!(connect_within >= CONNECT_TIMEOUT, "a member that runs has a second to accept");
         NextMember::Try { address, connect_within }
     }
 
@@ -359,7 +360,7 @@ mod tests {
         assert!(!attempts(Repeats::Always, NOW).failed(&mut view, NOW, &failed));
         let mut attempts = attempts(Repeats::Always, NOW + Millis(5));
         assert!(attempts.failed(&mut view, NOW, &failed));
-        let connect_within = CONNECT_WITHIN;
+        let connect_within = CONNECT_TIMEOUT;
         let last = NextMember::Try { address: "b:2".to_owned(), connect_within };
         assert_eq!(attempts.next(&view, NOW, 0), last, "the first one was tried before");
         assert_eq!(attempts.next(&view, NOW, 0), NextMember::TooLate, "the pause is 5 ms");
@@ -373,7 +374,7 @@ mod tests {
         let deadline = NOW + Millis(10_000);
         let mut attempts = attempts(Repeats::Always, deadline);
         // The caller makes the first attempt.
-        let (mut now, mut times) = (NOW + CONNECT_WITHIN, vec![CONNECT_WITHIN.0]);
+        let (mut now, mut times) = (NOW + CONNECT_TIMEOUT, vec![CONNECT_TIMEOUT.0]);
         loop {
             match attempts.next(&view, now, 0) {
                 NextMember::Try { connect_within, .. } => {
@@ -395,7 +396,7 @@ mod tests {
         assert_eq!(view.slow(NOW, "a:1"), wait(Some("b:2")));
         assert_eq!(view.slow(NOW, "a:1"), wait(None), "that request is under way");
         view.refreshed(NOW, 0);
-        let later = NOW + PROBE_EVERY;
+        let later = NOW + PROBE_INTERVAL;
         let sooner = Instant(later.0 - 1);
         assert_eq!(view.slow(sooner, "a:1"), wait(None), "another call has just sent one");
         assert_eq!(view.slow(later, "a:1"), wait(Some("b:2")), "long before it is due");
@@ -405,9 +406,9 @@ mod tests {
 
     #[test]
     fn call_that_waits_long_looks_for_another_leader_less_often() {
-        assert_eq!(probe_pause(Millis(0)), PROBE_EVERY);
-        assert_eq!(probe_pause(Millis(PROBED_OFTEN_FOR.0 - 1)), PROBE_EVERY);
-        assert_eq!(probe_pause(PROBED_OFTEN_FOR), PROBE_SELDOM_EVERY);
+        assert_eq!(probe_pause(Millis(0)), PROBE_INTERVAL);
+        assert_eq!(probe_pause(Millis(PROBED_OFTEN_FOR.0 - 1)), PROBE_INTERVAL);
+        assert_eq!(probe_pause(PROBED_OFTEN_FOR), PROBE_SELDOM_INTERVAL);
     }
 
     #[test]

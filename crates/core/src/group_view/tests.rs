@@ -58,7 +58,7 @@ fn members_are_tried_in_their_order_each_once_and_the_leader_first() {
         NextMember::Try { connect_within, .. } => Some(*connect_within),
         NextMember::Wait { .. } | NextMember::TooLate => None,
     };
-    let soon = Some(CONNECT_WITHIN);
+    let soon = Some(CONNECT_TIMEOUT);
     let found: Vec<_> = all.iter().map(within).collect();
     assert_eq!(found, [soon, soon, soon, None], "the last one of them may be gone, too");
 }

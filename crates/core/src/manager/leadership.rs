@@ -7,6 +7,8 @@
 
 use sanderling_protocol::{Instant, Millis};
 
+use crate::retry::doubled;
+
 /// Pause before an unanswered request is sent again; it doubles up to [`RETRY_MAX`] while the
 /// manager does not lead. As often as it views drains by default: a manager that leads must renew
 /// within 3 s.
@@ -95,8 +97,7 @@ impl Leadership {
             }
             LeadershipAnswer::Unknown => {
                 let is_leader = self.term(now).is_some();
-                self.pause =
-                    if is_leader { RETRY_MIN } else { Millis(self.pause.0 * 2).min(RETRY_MAX) };
+                self.pause = if is_leader { RETRY_MIN } else { doubled(self.pause, 1, RETRY_MAX) };
                 self.request_at = now + self.pause;
             }
         }

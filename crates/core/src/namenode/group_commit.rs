@@ -69,7 +69,7 @@ pub enum Unwritten<C> {
 }
 
 /// The decisions that a batch needs. [`Namenode`] makes them; the simulator wraps it to put its
-/// deliberate mistakes around it.
+/// injected bugs around it.
 pub trait Decides {
     /// See [`Namenode::catalog`].
     fn catalog(&self) -> &Catalog;

@@ -13,6 +13,7 @@ use sanderling_protocol::{Instant, Millis, Order, OrderReply, Refusal};
 
 use crate::catalog::DatanodeOrder;
 use crate::membership::Probe;
+use crate::retry::doubled;
 
 /// Orders that wait in one queue. More are given up: block reports and heartbeats repeat them.
 /// Drops are joined into orders of many blocks, so the queue is full only for a node that does not
@@ -28,13 +29,10 @@ const PAUSE_FIRST: Millis = Millis(50);
 /// its orders a second later at most.
 const PAUSE_MAX: Millis = Millis(1000);
 
-/// Doublings after which a pause is longer than the longest.
-const DOUBLINGS_MAX: u32 = 8;
-
 /// Time for the answer to one order, in milliseconds. A third of the silence after which a node is
 /// dead (6 s), so that a hanging order is repeated twice before. A drop or a fence takes
 /// microseconds. Chosen, not measured.
-pub const ORDER_WITHIN: Millis = Millis(2000);
+pub const ORDER_TIMEOUT: Millis = Millis(2000);
 
 /// The queue of a node that an order belongs into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +47,8 @@ pub enum OrderKind {
 }
 
 impl OrderKind {
-    /// Returns the kind of an order.
+    /// Returns the queue that an order belongs into. Orders of one kind reach a node in their
+    /// order; those of different kinds may overtake each other.
     #[must_use]
     pub const fn of(order: &Order) -> Self {
         match order {
@@ -92,7 +91,8 @@ impl OrderQueue {
         Ok(())
     }
 
-    /// Returns whether no order waits.
+    /// Returns whether no order waits, that under way included: the shell may end the queue's task
+    /// then.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -131,9 +131,9 @@ impl OrderQueue {
     }
 
     fn again(&mut self, order: DatanodeOrder) -> OrderStep {
-        let pause = (PAUSE_FIRST.0 << self.tries).min(PAUSE_MAX.0);
-        self.tries = (self.tries + 1).min(DOUBLINGS_MAX);
-        OrderStep::Again(order, Millis(pause))
+        let pause = doubled(PAUSE_FIRST, self.tries, PAUSE_MAX);
+        self.tries = self.tries.saturating_add(1);
+        OrderStep::Again(order, pause)
     }
 
     fn join_drops(&mut self) {

@@ -9,7 +9,8 @@ use crate::fair::{Bounds, Fair, TaskSize};
 /// Every slice is as much work as any other.
 const SLICE: TaskSize = TaskSize { bytes: 0, cost: 1 };
 
-/// Bounds of a [`ReadQueue`].
+/// Bounds of a [`ReadQueue`], in frames. A frame beyond [`Self::frames_max`] is refused, and its
+/// caller comes again.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits {
     /// Most frames that wait for their turn.
@@ -68,7 +69,8 @@ pub struct ReadQueue<K, W> {
 }
 
 impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
-    /// Returns an empty queue.
+    /// Returns an empty queue with these bounds. The simulator has smaller ones than the server
+    /// ([`ReadLimits::default`]).
     #[must_use]
     pub const fn new(limits: ReadLimits) -> Self {
         let frames = Fair::new(bounds(limits.frames_max, limits.share));

@@ -26,7 +26,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 
 /// Refusals between two looks at a full table: it is then looked at once for as many as it has
 /// clients.
-const LOOK_EVERY: usize = CLIENTS_MAX;
+const REFUSALS_PER_SEARCH: usize = CLIENTS_MAX;
 
 /// What was refused, by client: of at most [`CLIENTS_MAX`], as many as the log has.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl RefusalCache {
             self.until_look = self.until_look.saturating_sub(1);
             if self.until_look == 0 {
                 self.forget(catalog);
-                self.until_look = LOOK_EVERY;
+                self.until_look = REFUSALS_PER_SEARCH;
             }
         }
         let number = sent.client.number;

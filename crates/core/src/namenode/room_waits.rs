@@ -21,12 +21,13 @@ use crate::catalog::{CLIENTS_MAX, Catalog, ChangeKey};
 /// Most changes in the table: one at least of each client that the log has.
 const WAITS_MAX: usize = CLIENTS_MAX;
 
-/// Most changes of one client in the table: more than one process sends at a time.
+/// Most changes of one client in the table: more than one process sends at a time (four connections
+/// of 256 calls each by default).
 const CLIENT_WAITS_MAX: usize = 1024;
 
 /// Time between two searches of the table for ended waits: a search takes part of a millisecond,
 /// and a change that waits is sent again after as long.
-const SEARCH_EVERY: Millis = Millis(20);
+const SEARCH_INTERVAL: Millis = Millis(20);
 
 /// How many deletions there were when a change first found no room.
 #[derive(Debug, Default)]
@@ -86,11 +87,11 @@ impl RoomWaits {
     }
 
     /// Returns whether there is a place for one more change of a client. Cost: logarithmic, beside
-    /// a search of the table, at most once in [`SEARCH_EVERY`].
+    /// a search of the table, at most once in [`SEARCH_INTERVAL`].
     fn has_place(&mut self, now: Instant, client: u64, catalog: &Catalog) -> bool {
         let is_full = self.count >= WAITS_MAX || self.count_of(client) >= CLIENT_WAITS_MAX;
         if is_full && now >= self.search_at {
-            self.search_at = now + SEARCH_EVERY;
+            self.search_at = now + SEARCH_INTERVAL;
             for client in self.clients.keys().copied().collect::<Vec<_>>() {
                 let waits = |it| catalog.has_client(client) && catalog.is_freeing_one_of(it);
                 self.update(client, |of_client| of_client.retain(|_, it| waits(*it)));

@@ -12,7 +12,8 @@ use super::{NoticeChange, ShownNotice};
 /// 100 ms do not count, and a node sends ten small requests a second at most.
 pub const UNDONE_PAUSE: Millis = Millis(100);
 
-/// The polling of one source.
+/// The polling of one source of notices: when to look, whether it answers, and what has changed of
+/// its notice. The shell makes the calls.
 #[derive(Debug, Clone, Default)]
 pub struct SourcePoll {
     /// Whether the last look succeeded; `None` before the first.
@@ -64,7 +65,8 @@ impl SourcePoll {
         (health, self.shown.look(now, deadline))
     }
 
-    /// Takes a look that failed.
+    /// Takes a look that failed. What the source showed before still holds: a failure takes no
+    /// notice back. Returns whether the failure is new; log it only then.
     pub fn failed(&mut self) -> SourceHealth {
         self.next = NextLook::AfterPoll;
         match self.is_good.replace(false) {

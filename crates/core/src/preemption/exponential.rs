@@ -1,6 +1,7 @@
 //! Lifetimes without memory, as today's spot machines without a limit are often taken to be.
 
-/// An exponential distribution of lifetimes.
+/// An exponential distribution of lifetimes: the share that has ended at age t is 1 - exp(-t /
+/// mean). A machine's age shows nothing of what it has left.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exponential {
     /// The mean lifetime in hours.

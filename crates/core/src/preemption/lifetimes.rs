@@ -40,7 +40,9 @@ struct Observation {
     has_ended: bool,
 }
 
-/// The distribution of recorded lifetimes.
+/// The distribution of recorded lifetimes, with those of machines that were still alive (the
+/// product-limit estimate; Kaplan and Meier, "Nonparametric Estimation from Incomplete
+/// Observations", 1958).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lifetimes {
     /// The recorded ends, sorted.

@@ -45,7 +45,7 @@ pub enum TraceKind {
     End,
 }
 
-/// One row of a trace.
+/// One row of a trace: what happened to a machine, and when.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TraceEvent {
     /// When, from the trace's start.
@@ -56,7 +56,8 @@ pub struct TraceEvent {
     pub kind: TraceKind,
 }
 
-/// A recorded or drawn trace.
+/// A recorded or drawn trace: what happened to the machines of a fleet, in order of time. Its text
+/// is CSV (docs/mechanisms/preemption.md).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     /// Its rows in order of time.
@@ -77,7 +78,8 @@ pub struct FleetModel {
 }
 
 impl Trace {
-    /// Returns the trace of these events.
+    /// Returns the trace of these events, given in any order. They are not checked: events may
+    /// contradict each other.
     #[must_use]
     pub fn new(mut events: Vec<TraceEvent>) -> Self {
         events.sort();

@@ -4,6 +4,7 @@ use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{BlockId, Instant, Millis};
 
 use super::queue::{Enqueued, MoveQueue};
+use crate::retry::doubled;
 
 /// Where the reading of a node's blocks is.
 #[derive(Debug, Clone)]
@@ -121,7 +122,7 @@ impl DrainScan {
         self.wait = if self.has_found || is_turned {
             Self::WAIT_MIN
         } else {
-            Millis(self.wait.0 * 2).min(Self::WAIT_MAX)
+            doubled(self.wait, 1, Self::WAIT_MAX)
         };
         self.has_found = false;
         self.skipped_bytes = std::mem::take(&mut self.skipping_bytes);

@@ -9,6 +9,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
 use super::client_traffic::TrafficByNode;
 use super::pace::{Pace, smooth};
 use crate::moves::Choice;
+use crate::retry::doubled;
 
 /// The nodes that may take blocks, as the last view showed them, less what was planned since.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +45,7 @@ impl Pause {
     fn after(before: Option<&Self>, now: Instant, first: Millis) -> Self {
         let length = match before {
             Some(pause) if pause.until > now => return *pause,
-            Some(pause) => Millis((pause.length.0 * 2).min(first.0 * Self::GROWTH_MAX)),
+            Some(pause) => doubled(pause.length, 1, Millis(first.0 * Self::GROWTH_MAX)),
             None => first,
         };
         Self { until: now + length, length }

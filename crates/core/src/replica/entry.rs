@@ -50,7 +50,8 @@ pub enum Payload {
     ChangeDone,
 }
 
-/// An entry of the log.
+/// An entry of the group's log: what a leader proposed, at which place. One that is agreed never
+/// changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Where it is.

@@ -7,13 +7,14 @@ use super::group::Group;
 use super::machine::Replica;
 
 /// For how long former members are reported that they have left. Long enough for a member that
-/// missed some reports to send two requests of its own ([`REQUEST_EVERY`]); short enough that the
-/// leader's connections to former members end soon. One that is away for longer requests it later.
+/// missed some reports to send two requests of its own ([`REQUEST_INTERVAL`]); short enough that
+/// the leader's connections to former members end soon. One that is away for longer requests it
+/// later.
 const REPORTED_FOR: Millis = Millis(5000);
 
 /// Pause between two of these reports. Two of them fit into the 0.4 s without a leader after which
 /// a member stands for election at the earliest: one that can be reached ends before.
-const REPORT_EVERY: Millis = Millis(200);
+const REPORT_INTERVAL: Millis = Millis(200);
 
 /// Former members that are remembered at once: one more than a group has, so that a change has room
 /// for all that it removes.
@@ -22,7 +23,7 @@ const FORMER_MAX: usize = 16;
 /// Pause between two requests of a member without a leader, and before the first one. Longer than
 /// an election takes, 0.4 to 0.8 s and as long again if no candidate gets a majority, so that
 /// members of a group that elects a leader send none; short enough that a removed member ends soon.
-const REQUEST_EVERY: Millis = Millis(2000);
+const REQUEST_INTERVAL: Millis = Millis(2000);
 
 #[derive(Debug)]
 struct FormerMember {
@@ -83,7 +84,7 @@ impl FormerMembers {
     pub fn report(&mut self, now: Instant, replica: &mut Replica) -> bool {
         let were_there = !self.list.is_empty();
         for former in &mut self.list {
-            if former.reported.until(now) >= REPORT_EVERY {
+            if former.reported.until(now) >= REPORT_INTERVAL {
                 former.reported = now;
                 replica.report_removal(former.id);
             }
@@ -100,7 +101,7 @@ impl FormerMembers {
             return;
         }
         let since = *self.requested.get_or_insert(now);
-        if since.until(now) < REQUEST_EVERY {
+        if since.until(now) < REQUEST_INTERVAL {
             return;
         }
         self.requested = Some(now);

@@ -12,7 +12,7 @@ use super::output::ReplicaRole;
 
 /// How long another member may take to lead: a transfer ends by itself after the shortest time of
 /// an election, 400 ms by default, so it is begun several times.
-pub const LEAD_WITHIN: Millis = Millis(2000);
+pub const LEAD_TIMEOUT: Millis = Millis(2000);
 
 /// Orders that wait for a voter to answer. More are refused. Operators and members that leave cause
 /// few of them at a time. Chosen, not measured.
@@ -79,7 +79,7 @@ impl<W> LeaderMoves<W> {
         match begun {
             Err(error) if !may_wait => Err((reply, error)),
             _ => {
-                self.waiting.push(LeaderMove { until: now + LEAD_WITHIN, to, reply });
+                self.waiting.push(LeaderMove { until: now + LEAD_TIMEOUT, to, reply });
                 Ok(())
             }
         }

@@ -6,7 +6,7 @@ use sanderling_protocol::{Instant, MemberId, Millis};
 use serde::{Deserialize, Serialize};
 
 use super::group::{GroupChange, GroupRole};
-use super::planner::{NOTICE_EVERY, PlannerOptions};
+use super::planner::{NOTICE_INTERVAL, PlannerOptions};
 use crate::preemption::Model;
 
 /// The time for which a member's machine goes on without a notice, as the member reports it. A
@@ -30,17 +30,18 @@ const OUTLIVES_BY: Millis = Millis(5000);
 /// How long a new leader waits for the notices of the others before it gives the leadership on for
 /// its own: each is repeated four times meanwhile. Members that all have one would give it to and
 /// fro otherwise, because a new leader has received none but its own.
-const RECEIVES_WITHIN: Millis = Millis(4 * NOTICE_EVERY.0);
+const RECEIVE_WAIT: Millis = Millis(4 * NOTICE_INTERVAL.0);
 
-/// With less time than [`NEAR_WITHIN`] before its deadline a leader waits for two of them.
-const RECEIVES_SOON: Millis = Millis(2 * NOTICE_EVERY.0);
+/// With less time than [`NEAR_DEADLINE`] before its deadline a leader waits for two of them.
+const RECEIVE_WAIT_NEAR: Millis = Millis(2 * NOTICE_INTERVAL.0);
 
-/// When a deadline is near. More than twice [`RECEIVES_WITHIN`]: nearer to it, a wait of that
+/// When a deadline is near. More than twice [`RECEIVE_WAIT`]: nearer to it, a wait of that
 /// length and a transfer would leave little. Chosen, not measured.
-const NEAR_WITHIN: Millis = Millis(5000);
+const NEAR_DEADLINE: Millis = Millis(5000);
 
 /// How much longer than twice as long another voter's machine must be expected to live so that it
 /// leads instead. Expectations change as machines age: less would move the leadership to and fro.
+/// Chosen, not measured.
 const LIVES_LONGER_BY: Millis = Millis(600_000);
 
 impl MachineLife {
@@ -148,8 +149,8 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
     let successors =
         best(of(GroupRole::Voter).filter(|it| it.can_serve() && it.id != leader).collect());
     let own = members.iter().find(|it| it.id == leader && it.role == GroupRole::Voter);
-    let is_near = |it: &MemberView| it.left(now).is_some_and(|left| left <= NEAR_WITHIN);
-    let receives_within = if own.is_some_and(is_near) { RECEIVES_SOON } else { RECEIVES_WITHIN };
+    let is_near = |it: &MemberView| it.left(now).is_some_and(|left| left <= NEAR_DEADLINE);
+    let receives_within = if own.is_some_and(is_near) { RECEIVE_WAIT_NEAR } else { RECEIVE_WAIT };
     let has_received = context.led_for >= receives_within;
     let is_leader_noticed = own.is_some_and(|it| !it.stays());
     let successor = match successors.first() {

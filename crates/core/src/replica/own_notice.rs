@@ -6,16 +6,16 @@ use sanderling_protocol::{Instant, MemberId, Millis};
 use super::machine::Replica;
 use super::notices::MachineLife;
 use super::output::ReplicaRole;
-use super::planner::{GroupPlanner, NOTICE_EVERY};
+use super::planner::{GroupPlanner, NOTICE_INTERVAL};
 
 /// How long after a notice was taken back the leader may still act on it. A leader forgets a notice
 /// that is not repeated for 3 s (`NOTICE_KEPT` of `planner`), and an order to lead or leave has
 /// some seconds of its own. Chosen, not measured.
-const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
+const TAKEN_BACK_WINDOW: Millis = Millis(10_000);
 
 /// Pause between two reports of how long a machine goes on. The leadership moves for a longer life
 /// only after 30 s (`leads_at_least` of `planner`), so a new leader has several reports by then.
-const LIFE_EVERY: Millis = Millis(5000);
+const LIFE_INTERVAL: Millis = Millis(5000);
 
 /// The report that a member sends to the leader about its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +60,13 @@ impl OwnNotice {
         self.deadline
     }
 
-    /// Returns what to send to `leader` now. A notice is repeated every [`NOTICE_EVERY`] and is
+    /// Returns what to send to `leader` now. A notice is repeated every [`NOTICE_INTERVAL`] and is
     /// due at once when another member leads, which has received none. That one was taken back is
     /// sent once: a leader that does not receive it forgets what is not repeated.
     pub fn due(&mut self, now: Instant, leader: Option<MemberId>) -> Option<OwnNoticeReport> {
         let to = leader?;
         let is_recent =
-            self.reported.is_some_and(|(last, at)| last == to && at.until(now) < NOTICE_EVERY);
+            self.reported.is_some_and(|(last, at)| last == to && at.until(now) < NOTICE_INTERVAL);
         let is_due = match self.deadline {
             Some(_) => !is_recent,
             None => std::mem::take(&mut self.is_withdrawn),
@@ -81,7 +81,7 @@ impl OwnNotice {
     /// had one until 10 s ago, and the leader decided before that reached it.
     #[must_use]
     pub fn explains_removal(&self, now: Instant) -> bool {
-        self.deadline.is_some() || self.ended.is_some_and(|at| at.until(now) < TAKEN_BACK_WITHIN)
+        self.deadline.is_some() || self.ended.is_some_and(|at| at.until(now) < TAKEN_BACK_WINDOW)
     }
 }
 
@@ -95,7 +95,7 @@ pub struct OwnLife {
 
 impl Default for OwnLife {
     fn default() -> Self {
-        Self::repeated(LIFE_EVERY)
+        Self::repeated(LIFE_INTERVAL)
     }
 }
 

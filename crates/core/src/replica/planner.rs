@@ -12,11 +12,11 @@ use super::output::MemberProgress;
 
 /// Pause between two repetitions of a member's notice. A new leader gets it within this time. A
 /// sixtieth of the 30 s that Google and Azure give.
-pub const NOTICE_EVERY: Millis = Millis(500);
+pub const NOTICE_INTERVAL: Millis = Millis(500);
 
 /// How long the notice of a member that answers counts after it was repeated last. One that was
-/// taken back is not repeated. Six repetitions ([`NOTICE_EVERY`]), so that lost messages do not end
-/// it.
+/// taken back is not repeated. Six repetitions ([`NOTICE_INTERVAL`]), so that lost messages do not
+/// end it.
 const NOTICE_KEPT: Millis = Millis(3000);
 
 /// The number of members that a leader keeps in its group, and how long it waits before it replaces
@@ -57,7 +57,7 @@ impl PlannerOptions {
             // The 10 s for which the last changes are stored, the 2 s in which connections may end
             // before that, and a second for the writer.
             close_within: Millis(13_000),
-            // Six reports (`LIFE_EVERY`).
+            // Six reports (`LIFE_INTERVAL`).
             leads_at_least: Millis(30_000),
         }
     }

@@ -9,16 +9,17 @@ use crate::group_view::SLOW_AFTER;
 /// How long a read waits at a member that was elected and does not serve yet. Its first entry takes
 /// one round with the quorum, milliseconds. Less than the 250 ms after which callers look for
 /// another leader ([`SLOW_AFTER`]).
-pub const TAKES_OVER_WITHIN: Millis = Millis(200);
+pub const TAKE_OVER_TIMEOUT: Millis = Millis(200);
 
-const _: () = assert!(TAKES_OVER_WITHIN.0 < SLOW_AFTER.0);
+const _: () = assert!(TAKE_OVER_TIMEOUT.0 < SLOW_AFTER.0);
 
 /// How long the writer of a leader without a lease looks at nothing before it counts as hung: its
 /// disk does not answer, most likely. Five times as long as the others wait for its messages before
 /// they elect another one (400 ms).
 pub const HUNG_AFTER: Millis = Millis(2000);
 
-/// How far a member leads.
+/// How far a member leads. Only one that serves may answer reads, and needs a lease or a quorum for
+/// it ([`ReadPermission`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeadState {
     /// Another member leads, or none.
@@ -62,7 +63,7 @@ pub enum ReadPermission {
     Yes,
     /// Only after a majority has confirmed: [`super::Replica::confirm_reads`].
     NeedsQuorum,
-    /// It was elected and does not serve yet: a read waits for that, for [`TAKES_OVER_WITHIN`] at
+    /// It was elected and does not serve yet: a read waits for that, for [`TAKE_OVER_TIMEOUT`] at
     /// most, and is refused then. A leader that is cut off after its election never serves, and
     /// callers must find the next one.
     TakesOver,

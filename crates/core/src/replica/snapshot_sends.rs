@@ -8,6 +8,7 @@ use sanderling_protocol::{Instant, MemberId, Millis};
 use super::machine::Replica;
 use super::message::Envelope;
 use super::output::ReplicaRole;
+use crate::retry::doubled;
 
 /// Most snapshots that are sent at once. Each is an encoded copy of the catalog in the leader's
 /// memory. With a single one, a member that stands still would hold up a spare that a noticed voter
@@ -22,9 +23,6 @@ const PAUSE_FIRST: Millis = Millis(1000);
 /// (`SnapshotSchedule`): a disk that is full stays full for longer, and each attempt encodes the
 /// whole catalog.
 const PAUSE_MAX: Millis = Millis(10_000);
-
-/// Doublings after which a pause is longer than the longest.
-const DOUBLINGS_MAX: u32 = 4;
 
 /// A snapshot that is being sent.
 #[derive(Debug)]
@@ -92,8 +90,7 @@ impl SnapshotSends {
             return;
         }
         let failed = self.failed.entry(to).or_default();
-        let grown = (PAUSE_FIRST.0 << failed.count.min(DOUBLINGS_MAX)).min(PAUSE_MAX.0);
-        let pause = Millis(grown.max(ended.began.until(now).0));
+        let pause = doubled(PAUSE_FIRST, failed.count, PAUSE_MAX).max(ended.began.until(now));
         failed.count = failed.count.saturating_add(1);
         failed.report = Some((now + pause, ended.term));
     }

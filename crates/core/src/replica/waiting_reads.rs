@@ -11,7 +11,7 @@ use super::output::ReplicaRole;
 /// Time after which the next round begins although the last one is not confirmed: its messages may
 /// be lost. One tick by default (`ReplicaOptions::tick`), so that reads begin at most 19 rounds in
 /// the 361 ms in which an answer counts, of the 512 rounds that a leader remembers.
-const ROUND_EVERY: Millis = Millis(20);
+const ROUND_INTERVAL: Millis = Millis(20);
 
 /// The reads that wait, in the order in which they came. `T` is what a read waits for.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<T> WaitingReads<T> {
             self.term = replica.term();
             self.waiting.extend(self.rounds.drain(..).flat_map(|(_, reads)| reads));
         }
-        let is_early = !self.rounds.is_empty() && now < self.began + ROUND_EVERY;
+        let is_early = !self.rounds.is_empty() && now < self.began + ROUND_INTERVAL;
         if self.waiting.is_empty() || is_early {
             return;
         }

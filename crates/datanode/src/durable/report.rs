@@ -14,7 +14,7 @@ use crate::membership::Membership;
 /// Time between two looks whether a report is due: the node may have registered anew. Less than a
 /// heartbeat of 500 ms, so that a new incarnation's stores are in use a moment after it registered;
 /// a look costs one lock. Chosen, not measured.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Reports the stores until the node stops.
 pub(crate) async fn report_stores(
@@ -35,7 +35,7 @@ pub(crate) async fn report_stores(
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = sleep(LOOK_EVERY) => {}
+            () = sleep(POLL_INTERVAL) => {}
         }
     }
 }

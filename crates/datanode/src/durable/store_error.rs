@@ -12,7 +12,8 @@ use super::opened_directories::PlaceError;
 use super::own_names::OWNER_NAME;
 use crate::object::failure::{is_full, short};
 
-/// Most characters that are repeated of the code of an S3 server's error.
+/// Most characters that are repeated of the code of an S3 server's error: the longest code of S3
+/// has some forty.
 const CODE_CHARS_MAX: usize = 40;
 
 /// The variables of a datanode's environment with the keys of buckets.

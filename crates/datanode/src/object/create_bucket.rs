@@ -15,7 +15,8 @@ use super::options::{CONNECT_MAX, ObjectOptions, ObjectTierError};
 /// Reference), and that of a store whose settings name none.
 const FIRST_REGION: &str = "us-east-1";
 
-/// Longest part of an answer that is shown: it may be a page of XML.
+/// Longest part of an answer that is shown, in characters: it may be a page of XML. Four lines of a
+/// terminal. Chosen, not measured.
 const ANSWER_CHARS_MAX: usize = 300;
 
 /// A reason why a bucket was not created.

@@ -23,7 +23,8 @@ const MAGIC: [u8; 8] = *b"sndrlnx1";
 /// What keys of objects are derived for.
 const PURPOSE: &str = "sanderling object 1";
 
-/// The one nonce of a key that encrypts one object.
+/// The one nonce of a key that encrypts one object. GCM requires only that no key uses one twice
+/// (NIST SP 800-38D, section 8).
 const NONCE: [u8; 12] = [0; 12];
 
 /// Bytes by which an object is longer than its block.
@@ -32,7 +33,7 @@ const EXTRA_BYTES: usize = Trailer::BYTES + TAG_BYTES + EncryptionFooter::BYTES;
 /// How many bytes at its end identify the format of an object.
 pub(super) const END_BYTES: usize = EncryptionFooter::BYTES;
 
-/// Most bytes of an object.
+/// Most bytes of an object: the longest block, and what an object is longer.
 pub(super) const OBJECT_BYTES_MAX: u64 = BLOCK_BYTES_MAX as u64 + EXTRA_BYTES as u64;
 
 /// The end of an encrypted object. Magic 8, id of the key 16, salt 32, CRC32C of the footer before

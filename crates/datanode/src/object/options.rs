@@ -17,7 +17,9 @@ use super::encryption::EncryptionMismatch;
 /// most, so all of them fit into the default deadline of 5 s.
 const RETRIES_MAX: usize = 3;
 
-/// Longest time until a store takes a connection. Chosen, not measured.
+/// Longest time until a store takes a connection. One lost packet is sent again within it (after 1
+/// s, RFC 6298), and an attempt after it still fits into the default deadline of 5 s. Chosen, not
+/// measured.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// The options of the object tier. All nodes of a cluster that have one must name the same store: a

@@ -34,7 +34,7 @@ const KEPT_MAX: usize = 4096;
 
 /// How long an object that was not found is not looked for again. A store answers a read with what
 /// was written before, so only a push that is under way makes it appear; a reader that looks for it
-/// waits a second more at most.
+/// waits a second more at most. Chosen, not measured.
 const ABSENT_FOR: Duration = Duration::from_secs(1);
 
 /// Most objects remembered as absent. One page of a block report. Beyond it such an object is

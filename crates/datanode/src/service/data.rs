@@ -27,7 +27,7 @@ use crate::write_queue::QueuedWrite;
 const RANGE_OVERHEAD_BYTES: u64 = 256;
 
 /// Longest time a write waits for the one before it to reach the disk. As long as a read waits for
-/// room (`ROOM_WITHIN` of `fair_room`): longer than one attempt of a client (3 s), which repeats
+/// room (`ROOM_TIMEOUT` of `fair_room`): longer than one attempt of a client (3 s), which repeats
 /// the write then, and half of its call.
 const DISK_TURN_MAX: Duration = Duration::from_secs(5);
 

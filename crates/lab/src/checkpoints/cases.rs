@@ -17,23 +17,29 @@ use crate::failure::{Exit, Failure, FailureKind};
 use crate::record::PolicyName;
 
 /// How fast a writer fills its memory at least, with all its neighbours, in bytes per second. The
-/// first checkpoint may not begin before.
+/// first checkpoint may not begin before. Chosen, not measured: a case that is slower is measured
+/// again ([`READY_FACTORS`]).
 const FILL_PER_SECOND: f64 = 120e6;
 
 /// How much longer than expected a task may take to be ready, or has to run until it is killed: a
-/// case that is too short for that is measured again with the next.
+/// case that is too short for that is measured again with the next. Chosen, not measured: with all
+/// of them a busy machine may be eight times as slow.
 const READY_FACTORS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 
 /// Bytes of a GiB.
 const GIB: f64 = (1 << 30) as f64;
 
-/// Bytes of a state for which one request is to suffice.
+/// Bytes of a state for which one request is to suffice: the length of a part (`PART_BYTES_MIN` of
+/// the core's `durable`).
 const REQUEST_BYTES: f64 = (8 << 20) as f64;
 
-/// Seconds of the authors' task ("Recovery Procedure Evaluation"), of its interval, and bytes of
-/// its state: their largest.
+/// Seconds of the authors' task (Teylo and others, "Developing Checkpointing and Recovery
+/// Procedures with the Storage Services of Amazon Web Services", slide 21, "Recovery Procedure
+/// Evaluation").
 const RUN_SECONDS: f64 = 1200.0;
+/// Seconds between two of its checkpoints, on the same slide.
 const INTERVAL_SECONDS: f64 = 300.0;
+/// Bytes of its state: the largest that the authors measured, 7,750 MB (slide 14).
 const RUN_BYTES: f64 = 7750e6;
 
 /// What all cases have in common.

@@ -16,22 +16,26 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::failure::{Exit, Failure, FailureKind};
 
 /// Longest time for one request: as long as that of a checkpoint in a bucket.
-const OPERATION_WITHIN: Duration = Duration::from_secs(120);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Longest time in which everything below the lab's directory is removed.
-pub(crate) const CLEAR_WITHIN: Duration = Duration::from_secs(60);
+/// Longest time in which everything below the lab's directory is removed: some hundred objects,
+/// eight at once. Chosen, not measured.
+pub(crate) const CLEAR_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a request of a process that was killed may take to end in the store. Chosen, not
+/// How long a request of a process that was killed may take to end in the store: an object of it
+/// may appear after the first removal. A write to a bucket takes 20 to 100 ms. Chosen, not
 /// measured.
 const LATE_REQUESTS: Duration = Duration::from_secs(1);
 
-/// Bytes with which the rate is measured.
+/// Bytes with which the rate is measured: half of a pack, so that the time is the store's rate
+/// rather than its latency. Chosen, not measured.
 const RATE_BYTES: usize = 16 << 20;
 
-/// The slowest rate that is reckoned with, in bytes per second: it sets the time between dumps.
+/// The slowest rate that is reckoned with, in bytes per second: it sets the time between dumps,
+/// which would be hours otherwise. Chosen, not measured.
 const RATE_MIN: f64 = 1e6;
 
-/// Objects that are removed at once.
+/// Objects that are removed at once: they hide the round trips of a bucket. Chosen, not measured.
 const REMOVALS: usize = 8;
 
 /// `s3://BUCKET/PREFIX`.
@@ -107,7 +111,7 @@ impl RealStore {
         let options = ObjectOptions {
             url: url.clone(),
             settings,
-            time_max: OPERATION_WITHIN,
+            time_max: OPERATION_TIMEOUT,
             ..ObjectOptions::default()
         };
         let (store, prefix) = options.open().map_err(|error| unusable(url, &error))?;
@@ -167,7 +171,7 @@ impl RealStore {
             let cause = format!("what the lab wrote below {} is not removed: {why}", self.url);
             Failure::new(Exit::Unavailable, FailureKind::ObjectStore, cause)
         };
-        match timeout(CLEAR_WITHIN, self.removed()).await {
+        match timeout(CLEAR_TIMEOUT, self.removed()).await {
             Ok(removed) => removed.map_err(|error| left(&error)),
             Err(_) => Err(left(&"the store is slow")),
         }

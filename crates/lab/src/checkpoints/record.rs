@@ -16,23 +16,26 @@ pub(crate) const STORES: [(&str, f64); 3] =
 /// The store that is an S3 server outside of the lab.
 pub(crate) const REAL: &str = "real S3";
 
-/// The authors' largest state, whose times are computed.
+/// The authors' largest state in bytes, whose times are computed.
 const LARGEST: u64 = 7_750_000_000;
 
-/// Seconds of the notices whose content is computed.
+/// Seconds of the notices whose content is computed: the shortest that clouds give (Google and
+/// Azure), and that of Amazon.
 const NOTICES: [u32; 2] = [30, 120];
 
-/// The largest share of the baseline's that ours may have, of a run that goes into checkpoints.
+/// The largest share of the baseline's that ours may have, of a run that goes into checkpoints. A
+/// goal of docs/LAB.md.
 pub(crate) const SHARE_GOAL: f64 = 1.0 / 3.0;
 
-/// How far a forecast may be away from what it forecasts.
+/// How far a forecast may be away from what it forecasts, as a part of it. A goal of docs/LAB.md.
 pub(crate) const FORECAST_GOAL: f64 = 0.15;
 
-/// The largest part of the first dump that the second one of a sparse writer may store.
+/// The largest part of the first dump that the second one of a sparse writer may store. A goal of
+/// docs/LAB.md: one chunk in a hundred has changed.
 pub(crate) const SPARSE_GOAL: f64 = 0.03;
 
 /// Most requests that write or list, of a dump and what copies it to the store, for each 8 MiB of
-/// the state.
+/// the state. A goal of docs/LAB.md: one for each part of an upload.
 pub(crate) const REQUESTS_GOAL: f64 = 1.0;
 
 /// What is measured.

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::cases::{Bench, is_newest};
 use super::record::{Case, Quantities};
-use super::stage::{CheckpointLine, LabRunner, LabTask, Stage, WITHIN};
+use super::stage::{CheckpointLine, LabRunner, LabTask, STEP_TIMEOUT, Stage};
 use super::writer::STEP;
 use crate::failure::{Exit, Failure, FailureKind};
 
@@ -34,7 +34,7 @@ impl Bench<'_> {
         let mut next = stage.run(NAME, task)?;
         let (generation, restore) = next.restore().await?;
         is_newest(generation, killed.generation)?;
-        let restored = next.steps(WITHIN).await?;
+        let restored = next.steps(STEP_TIMEOUT).await?;
         let restart = killed.at.elapsed().as_secs_f64();
         let (elapsed, checkpoints) = next.ended().await?;
         if next.verified_steps() != task.steps {
@@ -94,7 +94,7 @@ async fn killed(
     }
     sleep(after_dump).await;
     stage.request_steps(NAME)?;
-    let steps = runner.steps(WITHIN).await?;
+    let steps = runner.steps(STEP_TIMEOUT).await?;
     let at = Instant::now();
     runner.kill_whole().await?;
     let generations = runner.checkpoints().into_iter().map(|it| it.generation);

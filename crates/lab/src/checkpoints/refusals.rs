@@ -14,14 +14,17 @@ use super::writer::{READY, UNTRIED, WriterKind};
 use crate::failure::{Failure, FailureKind};
 use crate::record::PolicyName;
 
-/// Bytes of the task's memory.
+/// Bytes of the task's memory: few, because the refusal is measured and not the dump. Chosen, not
+/// measured.
 const BYTES: u64 = 1_000_000;
 
-/// Time between two of its checkpoints.
+/// Time between two of its checkpoints: the next one comes soon after a refusal. Chosen, not
+/// measured.
 const INTERVAL: Duration = Duration::from_millis(300);
 
-/// How long a task may take to start, and its runner to refuse a checkpoint, on a busy machine.
-const REFUSED_WITHIN: Duration = Duration::from_secs(60);
+/// How long a task may take to start, and its runner to refuse a checkpoint, on a busy machine:
+/// both take less than a second on an idle one. Chosen, not measured.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How refusals begin: that of the runner before anything is frozen, and that of CRIU.
 const REFUSALS: [(&str, DumpOutcome); 2] = [
@@ -94,7 +97,7 @@ async fn tried_dump(stage: &Stage, obstacle: Obstacle) -> Result<TriedDump, Fail
     let (outcome, sentence) = outcome(&mut runner, &mut outside).await?;
     if outcome != DumpOutcome::NotTried {
         stage.request_steps(name)?;
-        runner.steps(REFUSED_WITHIN).await?;
+        runner.steps(REFUSAL_TIMEOUT).await?;
     }
     runner.kill_whole().await?;
     Ok(TriedDump { has, outcome, sentence })
@@ -104,7 +107,7 @@ async fn outcome(
     runner: &mut LabRunner,
     outside: &mut OutsideEnds,
 ) -> Result<(DumpOutcome, String), Failure> {
-    let ready = runner.until_within("is ready", REFUSED_WITHIN, |runner| runner.text(READY)).await;
+    let ready = runner.until_within("is ready", REFUSAL_TIMEOUT, |runner| runner.text(READY)).await;
     match ready {
         Err(failure) if failure.kind == FailureKind::TaskFailed => {
             let why = runner.text(UNTRIED).ok_or(failure)?;
@@ -115,7 +118,7 @@ async fn outcome(
     outside.accept();
     // One may have been begun before.
     let first = newest(runner) + 1;
-    let refused = runner.until_within("is refused or dumped", REFUSED_WITHIN, |runner| {
+    let refused = runner.until_within("is refused or dumped", REFUSAL_TIMEOUT, |runner| {
         let refused = refusal(&runner.printed());
         let dumped = || (newest(runner) > first).then(|| (DumpOutcome::Dumped, String::new()));
         refused.or_else(dumped)

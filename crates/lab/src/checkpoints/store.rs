@@ -21,7 +21,8 @@ use crate::failure::{Exit, Failure, FailureKind};
 /// The bucket, which exists.
 pub(crate) const BUCKET: &str = "lab";
 
-/// Bytes that pass at once when an object is read.
+/// Bytes that pass at once when an object is read: at the slowest rate, 35.9 MB/s, 7 ms. Chosen,
+/// not measured.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// A running store. Dropping it ends it, and everything in it.

@@ -19,12 +19,13 @@ use crate::trace::{Chance, Preemption};
 use crate::workload::DataSet;
 use crate::workload::meter::Meter;
 
-/// How often is looked whether exposure is within its bound.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time between two looks whether exposure is within its bound: as often as a manager views drains
+/// by default.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long copies may take after a change before the next notice is given all the same, in
-/// notices: a node's data at the background's rate, several times.
-const BOUND_WITHIN_NOTICES: u32 = 120;
+/// notices: a node's data at the background's rate, several times. Chosen, not measured.
+const BOUND_TIMEOUT_NOTICES: u32 = 120;
 
 /// Gives random nodes a notice, one after the other, and reads everything after each: what is lost
 /// is written again, and counted.
@@ -41,11 +42,11 @@ pub(super) async fn run(
     let (client, control) = (fleet.client().await?, fleet.client().await?);
     let data = DataSet::write(&client, plan.data_bytes(which.kind) * u64::from(nodes)).await?;
     let meter = Arc::new(Meter::of_calls(0));
-    let mut chance = Chance(plan.seed + u64::from(which.round));
+    let mut chance = Chance::new(plan.seed + u64::from(which.round));
     let began = Instant::now();
     for _ in 0..plan.exposure_notices {
         if which.policy == PolicyName::Sanderling {
-            until_bounded(&control, nodes, plan.notice * BOUND_WITHIN_NOTICES).await?;
+            until_bounded(&control, nodes, plan.notice * BOUND_TIMEOUT_NOTICES).await?;
         }
         let slot = u32::try_from(chance.below(u64::from(nodes))).expect("a place");
         let now = [Preemption { at: Duration::ZERO, slot }];
@@ -78,6 +79,6 @@ async fn until_bounded(client: &Client, nodes: u32, within: Duration) -> Result<
             let cause = format!("exposure stays beyond its bound: {}", rows.join(", "));
             return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause));
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

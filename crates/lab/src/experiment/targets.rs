@@ -3,11 +3,11 @@
 use crate::plan::CLOUD_NOTICE_SECONDS;
 use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord, Spread, TargetRecord};
 
-/// What a writer may lose at a fence beside a round trip, in milliseconds.
+/// What a writer may lose at a fence beside a round trip, in milliseconds. A goal of docs/LAB.md.
 const STALL_MILLIS: f64 = 10.0;
 
-/// Drains of less than this part of a second's bytes are not measured by them: they take a few
-/// round trips, whatever they move.
+/// Drains of less than this part of a second's bytes are not measured by them, as a divisor: they
+/// take a few round trips, whatever they move. Chosen, not measured.
 const DRAIN_LINK_PART: u64 = 10;
 
 /// One figure to reach.

@@ -15,6 +15,7 @@ use crate::output::{Align, Table};
 use crate::trace::Chance;
 use crate::units::Span;
 
+/// Milliseconds of an hour.
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 /// How long a machine is away in the mean in the market that hibernates machines. Chosen, not
@@ -138,7 +139,7 @@ fn mean(
 ) -> BagRow {
     let (mut sums, mut met, mut late) = ([0.0; 5], 0, 0);
     for run in 0..u64::from(task.runs) {
-        let mut chance = Chance(task.seed.wrapping_add(run));
+        let mut chance = Chance::new(task.seed.wrapping_add(run));
         let run = replay.run(|| chance.next());
         met += u32::from(run.late == 0);
         late += run.late;

@@ -45,7 +45,8 @@ const LONG_RUNS: [(u32, u32); 6] = [(1, 720), (5, 144), (10, 72), (15, 48), (20,
 /// from it within a cent.
 const IMPLIED_DOLLARS_PER_HOUR: f64 = 0.0294;
 
-/// Lengths of a notice, in seconds.
+/// Lengths of a notice, in seconds: the shortest that clouds give (Google and Azure), and that of
+/// Amazon.
 const NOTICES: [f64; 2] = [30.0, 120.0];
 
 /// The models that are replayed if none is given.
@@ -59,6 +60,7 @@ const HINDSIGHT_RATIO: f64 = 1.2;
 /// take a hundred machines for each of its dumps.
 const HINDSIGHT_ENDED: f64 = 0.99;
 
+/// Milliseconds of an hour.
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 /// What measures instead, and how.
@@ -295,7 +297,7 @@ fn replay(
     let replay = Replay::new(model, interval, task);
     let (mut sums, mut machines, mut unfinished) = ([0.0; 3], 0.0, 0);
     for run in 0..u64::from(arguments.runs) {
-        let mut chance = Chance(arguments.seed.wrapping_add(run));
+        let mut chance = Chance::new(arguments.seed.wrapping_add(run));
         let run = replay.run(|| chance.next());
         unfinished += u32::from(!run.is_finished);
         machines += f64::from(run.machines);

@@ -12,11 +12,13 @@ use super::LabFleet;
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::trace::Preemption;
 
-/// How often is looked at what is due: SIGKILL comes that late at most.
+/// Time between two looks at what is due: SIGKILL comes that late at most, a thousandth of a notice
+/// of 4 s. Chosen, not measured.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How long a replacement may take to serve.
-const SERVE_WITHIN: Duration = Duration::from_secs(30);
+/// How long a replacement may take to serve on a busy machine; on an idle one it takes well under a
+/// second. Chosen, not measured.
+const SERVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is to be done next in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +115,7 @@ impl Player {
                 }
                 SlotStep::Start => {
                     fleet.spawn(slot)?;
-                    next.push((now + SERVE_WITHIN, slot, SlotStep::Serve));
+                    next.push((now + SERVE_TIMEOUT, slot, SlotStep::Serve));
                 }
                 SlotStep::Serve => unreachable!("looked at above"),
             }

@@ -14,9 +14,11 @@ use serde_json::{Value, json};
 
 use super::state::{MACHINE, Mock};
 
-/// The number of an event that comes after the preemption of the same machine.
+/// The number of an event that comes after the preemption of the same machine: higher than the
+/// number of any notice.
 const LATER_EVENT: u32 = 999_999;
 
+/// How much later that event is, so that the earlier one must count.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) fn routes() -> Router<Arc<Mock>> {

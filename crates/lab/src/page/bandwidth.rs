@@ -6,6 +6,7 @@ use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{POLICIES, Section, colour_of, paragraph, rerun, table};
 use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord, Spread};
 
+/// Bytes of a MiB.
 const MIB: f64 = 1_048_576.0;
 
 /// A run's bandwidth: seconds since the notice, MiB per second.

@@ -7,7 +7,8 @@ use super::{Section, paragraph, rerun, table};
 use crate::figures::figure7::{Family, Figure7, SizeRow};
 use crate::units::{bytes, duration};
 
-/// Numbers on the axis of seconds.
+/// Numbers on the axis of seconds: one, two and five of each power of ten, whose distances are
+/// about equal on a logarithmic axis.
 const SECONDS: [f64; 9] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0];
 
 /// Shades of the notices, the shortest first.

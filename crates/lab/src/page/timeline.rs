@@ -7,13 +7,14 @@ use super::plot::{Axis, NumberFormat, Plot, legend};
 use crate::record::{DrainRecord, NodeRecord, PolicyName, RunRecord};
 use crate::units::bytes;
 
-/// Height of one place.
+/// Height of one place. Chosen, not measured: in units of the picture, which is 1140 wide.
 const ROW_HEIGHT: f64 = 34.0;
 
-/// Space for the names of the places.
+/// Space for the names of the places, of which the longest fits. Chosen, not measured: in units of
+/// the picture, which is 1140 wide.
 const NAMES: f64 = 76.0;
 
-/// Most notices in one picture: the bars of more would be too short to read.
+/// Most notices in one picture: the bars of more would be too short to read. Chosen, not measured.
 const NOTICES_MAX: usize = 40;
 
 /// Returns what the colours of a timeline mean.

@@ -20,7 +20,8 @@ use crate::trace::Chance;
 /// and read with one call.
 const OBJECT_BYTES: u64 = PIECE_BYTES;
 
-/// Objects that are written at once.
+/// Objects that are written at once: they hide the round trips to the namenode. Chosen, not
+/// measured.
 const PUTS_AT_ONCE: usize = 16;
 
 /// A static data set.
@@ -76,7 +77,7 @@ impl DataSet {
     ) -> JoinSet<()> {
         spawn(readers, ended, |index| {
             let (set, meter) = (Arc::clone(self), Arc::clone(meter));
-            let mut chance = Chance(seed ^ u64::from(index) << 32);
+            let mut chance = Chance::new(seed ^ u64::from(index) << 32);
             async move {
                 while meter.take(1).is_some() {
                     set.read_somewhere(&mut chance, &meter).await;
@@ -141,7 +142,7 @@ fn object_path(index: u64) -> sanderling_protocol::Path {
 
 /// Returns bytes that do not compress or repeat within an object.
 fn content() -> Vec<u8> {
-    let mut chance = Chance(0);
+    let mut chance = Chance::new(0);
     let words = (0..OBJECT_BYTES / 8).flat_map(|_| chance.next().to_le_bytes());
     words.collect()
 }

@@ -13,7 +13,8 @@ use super::meter::Meter;
 use super::{PIECE_BYTES, make_directory, path, spawn};
 use crate::failure::Failure;
 
-/// Calls that one object takes, each of a piece; 4 MiB, as a shuffle's partition may have.
+/// Calls that one object takes, each of a piece; 4 MiB, as a shuffle's partition may have. Chosen,
+/// not measured.
 const OBJECT_CALLS: u64 = 32;
 
 /// Starts writers that do the meter's calls together. Each keeps its newest objects up to its share

@@ -8,11 +8,13 @@ use sanderling_command::refused;
 use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_protocol::Path;
+use sanderling_protocol::split_mix::mixed;
 
-/// The size of an object; the last one may be smaller.
+/// The size of an object in bytes, eight blocks: so each lies on several nodes. The last one may be
+/// smaller.
 const OBJECT_BYTES: u64 = 8 << 20;
 
-/// The bytes of a word.
+/// The bytes of a word: those of a `u64`, in which the content is computed.
 const WORD: u64 = 8;
 
 /// What is stored.
@@ -104,14 +106,6 @@ pub(super) async fn unless_ended<T>(
         done = call => done.map_err(|error| refused::client(&error, &session.namenode)),
         () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
     }
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the bytes of no two words are alike.
-const fn mixed(seed: u64) -> u64 {
-    let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use sanderling_client::{Client, PutOptions};
-use sanderling_command::drain_plan::VERDICT_WITHIN;
+use sanderling_command::drain_plan::VERDICT_TIMEOUT;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::fleet::nodes;
 use sanderling_command::progress::Progress;
@@ -18,13 +18,16 @@ use serde::Serialize;
 
 use super::data::{Data, unless_ended};
 
-/// How often the drain is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two looks at the drain: the picture changes smoothly, and a look is one small
+/// request. Chosen, not measured.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many bytes a client reads or writes at a time meanwhile.
+/// How many bytes a client reads or writes at a time meanwhile: a sixteenth of a block, so that
+/// calls are frequent. Chosen, not measured.
 const CALL_BYTES: u64 = 64 << 10;
 
-/// Pause of that client: it shows that calls succeed, and leaves the processors to the drain.
+/// Pause of that client: it shows that calls succeed, some hundred in a second, and leaves the
+/// processors to the drain. Chosen, not measured.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the drain did, and what a client saw meanwhile.
@@ -81,7 +84,7 @@ async fn emptied(
     deadline: Duration,
 ) -> Result<NodeInfo, Failure> {
     let mut progress = Progress::start(session.output, "moving", Some(noticed.exposure_bytes));
-    let limit = Instant::now() + deadline + VERDICT_WITHIN;
+    let limit = Instant::now() + deadline + VERDICT_TIMEOUT;
     loop {
         let fleet = nodes(session, client, true).await?;
         let info = fleet.into_iter().find(|node| node.id == noticed.id);
@@ -98,7 +101,7 @@ async fn emptied(
                 .next("sanderling node ls --all"));
         }
         unless_ended(session, async {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             Ok(())
         })
         .await?;

@@ -19,8 +19,9 @@ const JOBS_MAX: usize = 500;
 /// out.
 const NAMES_MAX: usize = 2 * GONE_NODES_KEPT_MAX;
 
-/// How exactly the end of a job's lease is shown. A job that renews its lease would change its row
-/// with every update otherwise; a person does not see the difference.
+/// How exactly the end of a job's lease is shown, in microseconds. A job that renews its lease
+/// would change its row with every update otherwise; a person does not see the difference. Chosen,
+/// not measured.
 const ENDS_MICROS: u64 = 2_000_000;
 
 /// Figures of the whole cluster.

@@ -13,7 +13,7 @@ use rand::{Rng, RngExt};
 
 use super::{Files, Stored};
 
-/// What a disk loses or keeps whole, as in the journal's records.
+/// Bytes that a disk loses or keeps whole, as in the journal's records.
 const SECTOR: usize = 512;
 
 /// The disk; clones are the same one.

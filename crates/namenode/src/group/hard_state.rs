@@ -17,7 +17,9 @@ use super::log::{GroupFileDamage, LogError};
 use crate::directory::{Directory, PublishError};
 use crate::file_names::{CUT_GROUP_STATE, GROUP_STATE, LEAVING_GROUP_STATE};
 
+/// The first bytes of the file.
 const MAGIC: [u8; 8] = *b"SNDLGRST";
+/// The format of the file that this program writes: with the generation.
 const VERSION: u32 = 2;
 
 /// The format without a generation: a zero at its end makes it one of today.

@@ -26,7 +26,7 @@ const SNAPSHOTS_MAX: usize = 2;
 
 /// When the sender of one more is to come again: a leader's first pause after a snapshot that was
 /// not taken (`SnapshotSends`).
-const AGAIN_AFTER: Millis = Millis(1000);
+const RETRY_INTERVAL: Millis = Millis(1000);
 
 const NOT_NEXT: &str = "a part of a snapshot does not follow the one before";
 
@@ -82,7 +82,7 @@ fn refused(why: impl Into<String>) -> Refusal {
 
 fn full() -> Refusal {
     let why = format!("{SNAPSHOTS_MAX} snapshots of the group wait for this member's writer");
-    Refusal::RetryAfter { after: AGAIN_AFTER, why }
+    Refusal::RetryAfter { after: RETRY_INTERVAL, why }
 }
 
 /// Takes the snapshots that are sent to this member, as many as it may have at once.

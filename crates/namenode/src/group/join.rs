@@ -20,14 +20,14 @@ use super::wire::{GroupFormat, GroupFrame, GroupOrder, GroupPage};
 
 /// How long a namenode looks for its group: the others may start at the same time. As long as a
 /// datanode looks for its namenode at the start by default.
-const JOIN_WITHIN: Duration = Duration::from_secs(30);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time for connecting: a lost first packet is sent again after 1 s, and again after 2 s more.
-const CONNECT_WITHIN: Duration = Duration::from_secs(4);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Time of one call: the 10 s in which the leader makes the change or refuses it (`CHANGE_WITHIN`
+/// Time of one call: the 10 s in which the leader makes the change or refuses it (`CHANGE_TIMEOUT`
 /// of `service`), and the time for connecting.
-const CALL_WITHIN: Duration = Duration::from_secs(10).saturating_add(CONNECT_WITHIN);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10).saturating_add(CONNECT_TIMEOUT);
 
 /// Pause between two attempts. Half of the 400 ms without a leader after which an election begins
 /// at the earliest.
@@ -124,8 +124,8 @@ async fn call_leader(
     let mut is_second = false;
     loop {
         let now = Instant::now();
-        let connected_by = limit.after(now, CONNECT_WITHIN);
-        let deadline = limit.after(now, CALL_WITHIN);
+        let connected_by = limit.after(now, CONNECT_TIMEOUT);
+        let deadline = limit.after(now, CALL_TIMEOUT);
         let hello = Hello { role: Role::Namenode, cluster: None, node: None, token: None };
         let credentials = credentials.clone();
         let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
@@ -182,7 +182,7 @@ pub(crate) async fn join(
     let Some(mut to) = others.next() else {
         return Err(JoinError::Itself { address: address.to_owned() });
     };
-    let limit = Instant::now() + JOIN_WITHIN;
+    let limit = Instant::now() + JOIN_TIMEOUT;
     let frame = || GroupFrame::Join { format: GroupFormat::OWN, at: at.clone() };
     loop {
         let answered = call_leader(to, credentials, &GroupCallLimit::default(), &frame).await;

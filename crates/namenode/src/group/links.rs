@@ -57,13 +57,13 @@ const KEPT_MAX: usize = IN_FLIGHT_MAX;
 const STALE_AFTER: Duration = Duration::from_millis(500);
 
 /// Time of one frame, and of a connection's start. A lost packet is sent again after 1 s at most,
-/// as a rule. A message of 1 MiB passes a link of 10 Mbit/s in it.
-const FRAME_WITHIN: Duration = Duration::from_secs(2);
+/// as a rule. A message of 1 MiB passes a link of 10 Mbit/s in it. Chosen, not measured.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pause between two messages whose answers are waited for. An answer is needed only so that a
 /// member of an older generation ends: half a second later matters little, and each costs a wake-up
 /// at both ends.
-const ANSWER_EVERY: Duration = Duration::from_millis(500);
+const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Pause before a connection is made again that could not be made, or lasted no longer than this.
 /// About the time between two heartbeats (60 ms): a member that was started again has the leader's
@@ -77,7 +77,7 @@ const RENEW_AFTER: Duration = Duration::from_secs(OWN_TOKEN.as_secs() / 2);
 /// Pause between two looks at whether a connection that carries nothing is to be replaced, and
 /// before another one is tried for one that could not be replaced; that is used meanwhile. As often
 /// as a server looks at the file of its secret.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Lines about members that are of other generations, or refuse this one's token.
 static REFUSED: LogLimiter = LogLimiter::per_second();
@@ -113,7 +113,7 @@ impl Peer {
     /// an answer is due, the task sends it. Returns whether it was taken.
     fn send(&mut self, body: Bytes) -> bool {
         let now = Instant::now();
-        if now.duration_since(self.queued) < ANSWER_EVERY {
+        if now.duration_since(self.queued) < ANSWER_INTERVAL {
             let mut link = self.link.lock();
             if let Some(connection) = &*link {
                 match connection.post(Header::new(Op::Group, 0), vec![body.clone()]) {
@@ -151,7 +151,7 @@ impl Dialer {
         match timeout_at(deadline, connected).await {
             Ok(connected) => connected.map(|(connection, _)| connection),
             Err(_) => {
-                Err(CallError::TimedOut { address: address.to_owned(), waited: FRAME_WITHIN })
+                Err(CallError::TimedOut { address: address.to_owned(), waited: FRAME_TIMEOUT })
             }
         }
     }
@@ -172,7 +172,7 @@ async fn send_message(
     connection: &Connection,
     message: WaitingMessage,
 ) -> (WaitingMessage, Result<Bytes, CallError>) {
-    let sent = send(connection, message.body.clone(), Instant::now() + FRAME_WITHIN).await;
+    let sent = send(connection, message.body.clone(), Instant::now() + FRAME_TIMEOUT).await;
     (message, sent)
 }
 
@@ -292,7 +292,7 @@ async fn run(
     loop {
         let secrets = dialer.credentials.secret_version();
         let mut age = RENEW_AFTER;
-        match dialer.connect(address, Instant::now() + FRAME_WITHIN).await {
+        match dialer.connect(address, Instant::now() + FRAME_TIMEOUT).await {
             Ok(connection) => {
                 kept.retain(|message| !message.is_stale());
                 // Before what other threads send over it.
@@ -305,7 +305,7 @@ async fn run(
             }
             Err(error) => {
                 log_refused(address, &error);
-                age = LOOK_EVERY;
+                age = POLL_INTERVAL;
             }
         }
         let began = Instant::now();
@@ -402,7 +402,7 @@ async fn send_all(
                 under_way.push(send_message(connection, message));
             }
             () = connection.broken() => break LinkEnd::Broken,
-            () = sleep(LOOK_EVERY) => {
+            () = sleep(POLL_INTERVAL) => {
                 if renewal.is_due(&dialer.credentials) {
                     return LinkEnd::Due;
                 }

@@ -27,7 +27,9 @@ use crate::files::{Stored, Window};
 use crate::journal::record::tied_checksum;
 use crate::options::Sync;
 
+/// The first bytes of a segment.
 const MAGIC: [u8; 8] = *b"SNDLGLOG";
+/// The format of segments that this program reads and writes.
 const VERSION: u32 = 1;
 
 /// Bytes of a segment's header: the sum of the fields in the module's text.

@@ -17,11 +17,11 @@ use crate::snapshot::{self, HEADER_BYTES};
 
 /// Time for one part: a member that takes none for so long is sent the snapshot again later. 1 MiB
 /// at less than 1 Mbit/s. Chosen, not measured.
-const PART_WITHIN: Duration = Duration::from_secs(10);
+const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for the last part: the member reads the whole snapshot before it answers. That takes 0.7 s
 /// for each million objects (docs/SCALE.md), so 70 s for a hundred million.
-const LAST_PART_WITHIN: Duration = Duration::from_secs(120);
+const LAST_PART_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A snapshot for one member.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) async fn deliver(dialer: Arc<Dialer>, sending: Sending) -> bool {
     let Sending { address, message, catalog } = sending;
     let began = Instant::now();
     // Before the catalog is encoded, which takes long and as much memory as the file.
-    let connection = match dialer.connect(&address, began + PART_WITHIN).await {
+    let connection = match dialer.connect(&address, began + PART_TIMEOUT).await {
         Ok(connection) => connection,
         Err(error) => {
             warn!(address, %error, "a member did not receive the snapshot");
@@ -83,7 +83,7 @@ async fn send_parts(
     if connection.is_broken() {
         // While the catalog was encoded.
         let address = connection.address().to_owned();
-        connection = dialer.connect(&address, Instant::now() + PART_WITHIN).await?;
+        connection = dialer.connect(&address, Instant::now() + PART_TIMEOUT).await?;
     }
     let (sending, total, checksum) = (rand::random(), file.len() as u64, crc32c(file));
     let mut offset = 0;
@@ -100,7 +100,7 @@ async fn send_parts(
             bytes: file.slice(offset..end),
         };
         let body = Bytes::from(encode_body(&GroupFrame::Part(part)));
-        let within = if is_last { LAST_PART_WITHIN } else { PART_WITHIN };
+        let within = if is_last { LAST_PART_TIMEOUT } else { PART_TIMEOUT };
         send(&connection, body, Instant::now() + within).await?;
         offset = end;
     }

@@ -28,7 +28,7 @@ use crate::writer_queue::WorkQueue;
 /// Time in which a change of the members or of the leader is done or refused. A change needs two
 /// rounds of agreement, milliseconds. If the leader dies meanwhile, an election, 0.4 to 0.8 s and
 /// as long again, leaves time for another attempt.
-const CHANGE_WITHIN: Duration = Duration::from_secs(10);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A longer message takes its time: that is nothing for a thread that serves. Some 40 small
 /// commands, which take about 100 us to decode and apply. Chosen, not measured.
@@ -180,7 +180,7 @@ impl GroupService {
         if self.work.push_group(input(reply)).is_err() {
             return Err(stopping());
         }
-        answer_of(answered, CHANGE_WITHIN).await
+        answer_of(answered, CHANGE_TIMEOUT).await
     }
 
     fn part(&self, part: SnapshotPart) -> Result<(), Refusal> {
@@ -228,7 +228,7 @@ mod tests {
     async fn change_without_an_answer_may_have_been_made() {
         let (reply, answered) = oneshot::channel::<Result<(), Refusal>>();
         drop(reply);
-        let ended = answer_of(answered, CHANGE_WITHIN).await;
+        let ended = answer_of(answered, CHANGE_TIMEOUT).await;
         assert!(matches!(ended, Err(Refusal::Undecided { .. })), "{ended:?}");
         let (reply, answered) = oneshot::channel::<Result<(), Refusal>>();
         let late = answer_of(answered, Duration::ZERO).await;

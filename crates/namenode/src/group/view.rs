@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sanderling_core::access::Claims;
 use sanderling_core::replica::{
     self, GroupGeneration, GroupRisk, LeadState, LeaseView, MachineLife, ReadPermission,
-    TAKES_OVER_WITHIN,
+    TAKE_OVER_TIMEOUT,
 };
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Instant, MemberId, Millis, Refusal};
@@ -19,7 +19,8 @@ use tokio::time::timeout;
 use super::clock::boot_time;
 use super::wire::{GroupPage, MemberPage};
 
-/// How long the writer of a leader without a lease looks at nothing before it counts as hung.
+/// How long the writer of a leader without a lease looks at nothing before it counts as hung: that
+/// of the core, which has the reason ([`replica::HUNG_AFTER`]).
 pub(crate) const HUNG_AFTER: Duration = Duration::from_millis(replica::HUNG_AFTER.0);
 
 /// How long a caller waits before it calls a member again that no leader has reached for a while.
@@ -243,7 +244,7 @@ impl MemberState {
         let mut changes = self.changes();
         let is_over = |_: &ServingState| self.serving_state() != ServingState::Elected;
         // Too late is no error: callers are refused then, and turn to the others.
-        let _ = timeout(TAKES_OVER_WITHIN.into(), changes.wait_for(is_over)).await;
+        let _ = timeout(TAKE_OVER_TIMEOUT.into(), changes.wait_for(is_over)).await;
     }
 
     /// Returns the leader's term, which orders to datanodes carry; 0 without a group.

@@ -28,7 +28,7 @@ use crate::state::NamenodeState;
 
 /// When a caller tries again while another has the only permit. A backup takes seconds or minutes.
 /// Chosen, not measured.
-const AGAIN_AFTER: Millis = Millis(2000);
+const RETRY_INTERVAL: Millis = Millis(2000);
 
 /// Pieces that wait for the reader, beside the one that is sent and the one that is read: a reader
 /// keeps about 1 MiB.
@@ -36,7 +36,7 @@ const PIECES_MAX: usize = 2;
 
 /// Time that a reader has for any backup, beside that for its bytes. As long as an HTTP peer may
 /// receive nothing by default (`HttpOptions::take_within`).
-const SEND_WITHIN: Duration = Duration::from_secs(60);
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A reader that takes fewer bytes per second is cut off: it would keep others from their backups.
 /// 8 Mbit/s, less than any line over which a catalog of gigabytes is fetched. Chosen, not measured.
@@ -68,7 +68,7 @@ pub(super) async fn send(
 ) -> HttpResult {
     let Ok(permit) = Arc::clone(&api.backups.permits).try_acquire_owned() else {
         let why = "another backup is being taken".to_owned();
-        return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why }.into());
+        return Err(Refusal::RetryAfter { after: RETRY_INTERVAL, why }.into());
     };
     connection.follow()?;
     let (state, directory) = (Arc::clone(&api.requests.state), api.backups.directory.clone());
@@ -121,7 +121,7 @@ async fn deliver(
     permit: OwnedSemaphorePermit,
     pieces: mpsc::Sender<io::Result<Bytes>>,
 ) {
-    let limit = Instant::now() + SEND_WITHIN + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN);
+    let limit = Instant::now() + SEND_TIMEOUT + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN);
     let mut file = file;
     let why = loop {
         let read = spawn_blocking(move || {

@@ -20,9 +20,9 @@ use super::refusal::HttpRefusal;
 /// closed on the way. Common proxies close after 60 s without bytes.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Time between two looks at the queue of a directory. About what a bucket's write takes (20 to
-/// 100 ms); a look is a short read of the catalog.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time between two looks at the queue of a directory. About what a bucket's write takes (20 to 100
+/// ms); a look is a short read of the catalog. Chosen, not measured.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -133,7 +133,7 @@ pub(super) async fn wait(
         }
         // It takes a place of those that wait: the others are for requests with an answer.
         connection.follow()?;
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

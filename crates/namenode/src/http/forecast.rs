@@ -15,8 +15,9 @@ use super::refusal::HttpRefusal;
 /// for a program, so that callers cannot keep all cores with them. Chosen, not measured.
 pub(super) const FORECASTS_MAX: usize = 2;
 
-/// How long a caller waits before it tries again. Chosen, not measured.
-const AGAIN_AFTER: Millis = Millis(500);
+/// How long a caller waits before it tries again: a forecast reads the blocks of one node, which
+/// takes less for some hundred thousand. Chosen, not measured.
+const RETRY_INTERVAL: Millis = Millis(500);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +41,7 @@ pub(super) async fn forecast(
     };
     let Ok(_permit) = api.forecasts.try_acquire() else {
         let why = "other forecasts are being made".to_owned();
-        return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why }.into());
+        return Err(Refusal::RetryAfter { after: RETRY_INTERVAL, why }.into());
     };
     let Reply::Nodes(fleet) = api.requests.one(Request::Nodes { all: false }).await? else {
         return Err(HttpRefusal::unexpected());

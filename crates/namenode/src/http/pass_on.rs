@@ -26,15 +26,15 @@ use crate::state::NamenodeState;
 
 /// Longest time to the head of the leader's answer, of pages that need no other. Half of the time
 /// that a server has for its answer by default (`HttpOptions::answer_within`).
-const WITHIN: Duration = Duration::from_secs(30);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same for a forecast, which reads all blocks of a node: nearly all of that time. What is left
 /// is for a connection to a leader that does not answer, and for the refusal.
-const FORECAST_WITHIN: Duration = Duration::from_secs(55);
+const FORECAST_TIMEOUT: Duration = Duration::from_secs(55);
 
 /// The same for a backup, which the leader writes before it sends it. As long as
 /// `sanderling namenode backup` waits.
-const BACKUP_WITHIN: Duration = Duration::from_secs(600);
+const BACKUP_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What a wait for a store may take beside its own time: the leader looks once more then, and may
 /// have to confirm that it leads. Chosen, not measured.
@@ -42,7 +42,7 @@ const WAIT_REST: Duration = Duration::from_secs(5);
 
 /// Pause between two looks at whether the writer of a leader that streams hangs: it reports no
 /// change then. Half of the time after which it counts as hung.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A request that a member has passed on is passed on by no other: two members that take each other
 /// for the leader would send it in a circle.
@@ -104,9 +104,9 @@ fn is_late(path: &str) -> bool {
 fn head_within(path: &str) -> Duration {
     match path {
         WAIT => WAIT_MAX + WAIT_REST,
-        BACKUP => BACKUP_WITHIN,
-        path if path.starts_with("/v1/nodes/") && path.ends_with("/forecast") => FORECAST_WITHIN,
-        _ => WITHIN,
+        BACKUP => BACKUP_TIMEOUT,
+        path if path.starts_with("/v1/nodes/") && path.ends_with("/forecast") => FORECAST_TIMEOUT,
+        _ => PAGE_TIMEOUT,
     }
 }
 
@@ -155,7 +155,7 @@ pub(super) async fn to_leader(
 async fn resigned(state: Arc<NamenodeState>, mut serving: watch::Receiver<ServingState>) {
     loop {
         let resigned = serving.wait_for(|serving| !serving.serves());
-        if timeout(LOOK_EVERY, resigned).await.is_ok() || !state.group.serving_state().serves() {
+        if timeout(POLL_INTERVAL, resigned).await.is_ok() || !state.group.serving_state().serves() {
             return;
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         for path in ["/v1/nodes", "/v1/nodes/d0/forecast", "/v1/nodes/d0/notice"] {
             assert!(head_within(path) < cut_off && !is_late(path), "{path}");
         }
-        assert!(head_within("/v1/nodes/d0/forecast") > WITHIN);
+        assert!(head_within("/v1/nodes/d0/forecast") > PAGE_TIMEOUT);
         for path in [WAIT, BACKUP] {
             assert!(head_within(path) > WAIT_MAX && is_late(path), "{path}");
         }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn cause_of_an_unanswered_request_is_its_source() {
         let address = "h:1".to_owned();
-        let late = PassOnError::from(PageCallError::TimedOut { address, within: WITHIN });
+        let late = PassOnError::from(PageCallError::TimedOut { address, within: PAGE_TIMEOUT });
         assert_eq!(late.to_string(), "h:1 did not answer within 30.0 s");
         assert!(late.source().is_some_and(|source| source.is::<PageCallError>()));
         let other = PassOnError::from(OtherLeader);

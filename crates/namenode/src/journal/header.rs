@@ -5,6 +5,7 @@ use sanderling_protocol::checksum::crc32c;
 
 use super::record::Layout;
 
+/// The first bytes of a segment.
 pub(super) const MAGIC: [u8; 8] = *b"SNDLJRNL";
 
 /// The version of new segments. All from [`PLAIN_VERSION`] on can be read.

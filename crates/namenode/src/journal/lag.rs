@@ -23,10 +23,10 @@ const GRAIN: Duration = Duration::from_millis(5);
 
 /// Time between two looks at the clock while something waits for the disk. A twentieth of the time
 /// that the disk may be behind by default, and so much a pause is taken for work at most.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The most that counts between two looks: what is longer, the process was not there. Several times
-/// as long as [`LOOK_EVERY`], because a busy machine lets a thread wait.
+/// as long as [`POLL_INTERVAL`], because a busy machine lets a thread wait.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// How far the disk may be behind.
@@ -230,7 +230,7 @@ impl Lag {
             if state.waiting.is_empty() {
                 self.wake.wait(&mut state);
             } else {
-                self.wake.wait_for(&mut state, LOOK_EVERY);
+                self.wake.wait_for(&mut state, POLL_INTERVAL);
                 state.presence.look(Instant::now());
             }
         }

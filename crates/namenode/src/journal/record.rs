@@ -22,7 +22,8 @@ use crate::files::Window;
 /// command, whatever places it is given. A longer one that is read is damage.
 const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// What a disk loses or keeps whole. Disks with sectors of 4 KiB keep a multiple of it whole.
+/// Bytes that a disk loses or keeps whole: the smallest sector that disks have. Those with sectors
+/// of 4 KiB keep a multiple of it whole.
 const SECTOR: u64 = 512;
 
 /// Bytes before a plain record's payload: 4 each of length and checksum.

@@ -15,10 +15,12 @@ use crate::injected_bug::set;
 use crate::journal::{AppendError, SegmentStart, read_segment};
 use crate::snapshot::{TakeError, take};
 
+/// The version of a journal whose records have a length and a checksum.
 const PLAIN: u32 = 3;
+/// The version of a journal whose records are tied to their place.
 const TIED: u32 = 4;
 
-/// Rounds of one seed.
+/// Rounds of one seed: several starts, snapshots and cuts. Chosen, not measured.
 const STEPS: usize = 60;
 
 /// Why a seed is a counterexample.
@@ -474,9 +476,9 @@ fn no_change_is_lost_in_silence() {
 }
 
 #[test]
-fn each_mistake_is_found() {
+fn each_injected_bug_is_found() {
     use crate::injected_bug::InjectedBug;
-    for mistake in [
+    for bug in [
         InjectedBug::NoChecksum,
         InjectedBug::NoNumber,
         InjectedBug::NoSync,
@@ -486,10 +488,10 @@ fn each_mistake_is_found() {
         InjectedBug::GapIgnored,
         InjectedBug::LossUnrecorded,
     ] {
-        set(Some(mistake));
+        set(Some(bug));
         let found = all_runs(0..80);
         set(None);
-        println!("{mistake:?}: {found:?}");
-        assert!(found.is_err(), "{mistake:?} is not found");
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_err(), "{bug:?} is not found");
     }
 }

@@ -34,7 +34,7 @@ const BEHIND_PAUSE: Duration = Duration::from_millis(5);
 /// How long a round may wait for the quorum when the server stops. A quorum that is there agrees
 /// within milliseconds, one that elects after 400 ms at the earliest; callers of what is left get
 /// `Undecided`. Chosen, not measured.
-const STOP_WITHIN: Duration = Duration::from_millis(500);
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl CatalogWriter {
     /// Takes what came for the member of the group, and does what follows from it.
@@ -477,7 +477,7 @@ impl CatalogWriter {
                 FlightState::UnderWay => {}
             }
             let is_stopped = self.work.is_stopped() || self.state.failure.borrow().is_some();
-            if is_stopped && stopping.get_or_insert_with(Moment::now).elapsed() > STOP_WITHIN {
+            if is_stopped && stopping.get_or_insert_with(Moment::now).elapsed() > STOP_TIMEOUT {
                 return Err(self.give_flight_up());
             }
             self.attend_for_a_while();

@@ -25,8 +25,9 @@ use tokio::task::spawn_blocking;
 use super::restore::{begun_anew, cluster_id, kind, marked};
 use crate::process::{keep_private, object_settings};
 
-/// Longest time for one operation on the store.
-const OPERATION_WITHIN: Duration = Duration::from_secs(5);
+/// Longest time for one operation on the store: the default of a datanode's object tier
+/// (`ObjectOptions::time_max`).
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where an archive is: a directory, or a place in a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl ArchivePlace {
             Self::Bucket(url) => url.clone(),
         };
         let settings = object_settings();
-        let time_max = OPERATION_WITHIN;
+        let time_max = OPERATION_TIMEOUT;
         let options = ObjectOptions { url, settings, time_max, ..ObjectOptions::default() };
         let opened = options.open();
         let (store, prefix) = opened.map_err(|error| {

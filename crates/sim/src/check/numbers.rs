@@ -12,8 +12,11 @@ use crate::runtime::CheckResult;
 /// What is numbered.
 const KINDS: [&str; 6] = ["object", "block", "lease", "job", "node", "client"];
 
+/// The place of blocks in [`KINDS`].
 const BLOCK: usize = 1;
+/// The place of nodes in [`KINDS`].
 const NODE: usize = 4;
+/// The place of clients in [`KINDS`].
 const CLIENT: usize = 5;
 
 /// What was given out: in the whole run, and by the log as it is.
@@ -136,7 +139,8 @@ impl Numbers {
     }
 }
 
-/// The longest step of the log's time that a start may make, and a little.
+/// The longest step of the log's time that a start may make, and a second: 30 days (`STEP_MAX` of
+/// the core's `namenode/clock`, which is not used, so that a change of it is found).
 const STEP_MAX: Millis = Millis(30 * 24 * 3600 * 1000 + 1000);
 
 /// The log's time never goes back, and a start does not carry it far ahead.

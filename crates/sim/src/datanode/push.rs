@@ -1,7 +1,7 @@
 //! Pushes of the simulated datanode.
 
 use sanderling_core::block_table::StoreRequest;
-use sanderling_core::datanode::PUSH_WITHIN;
+use sanderling_core::datanode::PUSH_TIMEOUT;
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, OrderReply, Refusal};
 
@@ -91,7 +91,7 @@ impl Datanode {
                 DatanodeCall::Push { job, index, block, length, target: one.to, is_counted },
             );
             let body = RequestBody::Data(one.to, DataRequest::Store(request, content));
-            context.runtime.call(self.host(), target, body, PUSH_WITHIN.0, purpose);
+            context.runtime.call(self.host(), target, body, PUSH_TIMEOUT.0, purpose);
         }
         for (index, block, is_counted, refusal) in refused {
             self.pushed(context, (job, index), (block, is_counted), Err(refusal));

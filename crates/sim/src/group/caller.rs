@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use sanderling_core::group_view::{
-    CONNECT_WITHIN, FailedAttempt, GroupView, MEMBERS_WITHIN, MemberAttempts, MemberFault,
+    CONNECT_TIMEOUT, FailedAttempt, GroupView, MEMBERS_TIMEOUT, MemberAttempts, MemberFault,
     NextMember, Repeats, SLOW_AFTER, SlowAttempt, probe_pause,
 };
-use sanderling_core::replica::{ReadPermission, TAKES_OVER_WITHIN};
+use sanderling_core::replica::{ReadPermission, TAKE_OVER_TIMEOUT};
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{Instant, Millis, Refusal};
 
@@ -24,14 +24,17 @@ const CALL_MICROS: u64 = 3_000_000;
 /// Longest pause between two calls of a caller. Below an election, so that most outages are met.
 const PAUSE_MICROS_MAX: u64 = 400_000;
 
-/// How long before the end a caller must have had an answer, and a member must have led; longer by
-/// [`CONNECT_WITHIN`] for each member that it has an address of and that is gone.
-const SERVED_WITHIN: u64 = 2_000_000;
+/// How long before the end, in microseconds, a caller must have had an answer, and a member must
+/// have led; longer by [`CONNECT_TIMEOUT`] for each member that it has an address of and that is
+/// gone. Two elections of the longest time, 0.8 s each, and the calls between them.
+const SERVED_MICROS_MAX: u64 = 2_000_000;
 
-/// How often a call looks whether the member that was elected serves.
+/// Microseconds between two looks of a call whether the member that was elected serves: one
+/// millisecond, the unit of the product's timers.
 const LOOKS_MICROS: u64 = 1000;
 
-/// Shares of calls that are made over a connection that is open.
+/// Share of calls, in thousandths, that are made over a connection that is open; the others connect
+/// first, so both ways occur in each run. Chosen, not measured.
 const CONNECTED_PERMILLE: u32 = 700;
 
 /// What happens to a caller.
@@ -186,7 +189,7 @@ impl GroupWorld {
         caller.call = Some(call);
         self.caller_at(deadline, at, CallerEvent::IsLate { call: number });
         self.refresh_if_due(at);
-        self.attempt(at, address, CONNECT_WITHIN);
+        self.attempt(at, address, CONNECT_TIMEOUT);
     }
 
     /// Returns the newest machine with an address.
@@ -275,7 +278,7 @@ impl GroupWorld {
                 }
                 self.drain(at);
             }
-            ReadPermission::TakesOver if now < since + TAKES_OVER_WITHIN.0 * 1000 => {
+            ReadPermission::TakesOver if now < since + TAKE_OVER_TIMEOUT.0 * 1000 => {
                 let event = CallerEvent::Arrives { host: at, start, attempt, since };
                 self.caller_at(now + LOOKS_MICROS, caller, event);
             }
@@ -436,7 +439,7 @@ impl GroupWorld {
         let host = self.host_of(&from).filter(|host| self.hosts[*host].replica.is_some());
         // A machine that was taken refuses nothing.
         let is_refused = host.is_none() && !is_gone;
-        let within = if is_refused { delay } else { MEMBERS_WITHIN.0 * 1000 };
+        let within = if is_refused { delay } else { MEMBERS_TIMEOUT.0 * 1000 };
         let (within, members) = (now + within, None);
         self.caller_at(within, at, CallerEvent::Listed { from, members, list });
         if let Some(host) = host.filter(|_| !breaks) {
@@ -486,7 +489,7 @@ impl GroupWorld {
     /// newest list had is that of a member.
     pub(super) fn check_callers(&mut self) {
         let end = self.scenario.run_end;
-        if self.unled_at + SERVED_WITHIN > end {
+        if self.unled_at + SERVED_MICROS_MAX > end {
             return;
         }
         let group = &self.checks.newest_group.1;
@@ -501,7 +504,7 @@ impl GroupWorld {
         let late = self.callers.iter().find(|caller| {
             let (given, listed) = &caller.offered;
             let gone = caller.view.addresses().filter(is_gone).count() as u64;
-            let within = SERVED_WITHIN + gone * CONNECT_WITHIN.0 * 1000;
+            let within = SERVED_MICROS_MAX + gone * CONNECT_TIMEOUT.0 * 1000;
             let is_late = caller.served_at.max(FAULTS_END) + within < end;
             is_late && given.iter().chain(listed).any(is_member)
         });
@@ -515,4 +518,4 @@ impl GroupWorld {
     }
 }
 
-const _: () = assert!(FAULTS_END + SERVED_WITHIN < RUN_END);
+const _: () = assert!(FAULTS_END + SERVED_MICROS_MAX < RUN_END);

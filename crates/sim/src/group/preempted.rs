@@ -40,7 +40,9 @@ pub struct GroupTrace {
     pub replace: Millis,
 }
 
-/// What came of it.
+/// What came of a run of a group over a trace: how often it changed, and how long it acknowledged
+/// nothing. Times are virtual. Unless a promise was broken, nothing is lost and there is no
+/// violation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupTraceOutcome {
     /// Notices of machines with a namenode.

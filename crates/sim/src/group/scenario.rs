@@ -16,10 +16,12 @@ pub(super) const RUN_END: u64 = 9_000_000;
 /// it moves no more, so that the group is led at the end.
 pub(super) const LIVES_SETTLE: u64 = 2_000_000;
 
-/// One seed of so many has machines with expected lives.
+/// One seed of so many has machines with expected lives; the others keep what they have tested.
+/// Chosen, not measured.
 const LIVES_ONE_OF: u64 = 5;
 
-/// One seed of so many has processes that end between two steps of a write.
+/// One seed of so many has processes that end between two steps of a write; the others keep what
+/// they have tested. Chosen, not measured.
 const STEPS_ONE_OF: u64 = 8;
 
 /// The member that a fault meets.

@@ -3,7 +3,7 @@
 
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
-use sanderling_core::membership::PROBE_WITHIN;
+use sanderling_core::membership::PROBE_TIMEOUT;
 use sanderling_core::namenode::{
     BatchBounds, CommandOrigin, CommitBatch, CommitWork as Taken, Decides, GroupCommit, Prepared,
     Probe, Unwritten,
@@ -135,7 +135,7 @@ impl NamenodeHost {
             let (body, call) =
                 (RequestBody::Data(node, DataRequest::Hello), NamenodeCall::Probe(node));
             let purpose = Purpose::Namenode(call);
-            context.runtime.call(Host::Namenode, place, body, PROBE_WITHIN.0, purpose);
+            context.runtime.call(Host::Namenode, place, body, PROBE_TIMEOUT.0, purpose);
         }
         self.work_off(context, batch, &asked);
         self.go_on(context);

@@ -33,7 +33,7 @@ pub(super) struct InjectedBugState {
     writers: BTreeMap<Path, Nonce>,
     /// The tier of every move that was ever reserved.
     tiers: BTreeMap<(BlockId, NodeId), Tier>,
-    copies: copies::CopyMistakes,
+    copies: copies::CopyBugState,
     /// The manager that has the lease.
     holder: Option<Nonce>,
     /// What was answered to callers, and when.

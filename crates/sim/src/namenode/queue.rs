@@ -38,12 +38,12 @@ pub(super) struct FrameQueues {
     /// Whether a timer is set for the next slice.
     pub(super) is_slice_set: bool,
     pub(super) random: Random,
-    pub(super) bugs: QueueMistakes,
+    pub(super) bugs: QueueBugState,
 }
 
 /// What the injected bugs of the queues hold back.
 #[derive(Debug, Default)]
-pub(super) struct QueueMistakes {
+pub(super) struct QueueBugState {
     /// The frame that keeps its turn until it is answered.
     pub(super) kept: Option<(FrameTenant, WaitingFrames<ReadWaiter>)>,
     /// Frames that should be parked and are forgotten.
@@ -107,7 +107,7 @@ impl FrameQueues {
             dropped: Rc::default(),
             is_slice_set: false,
             random: Random::new(plan.seed, 49),
-            bugs: QueueMistakes::default(),
+            bugs: QueueBugState::default(),
             plan: plan.queues,
         }
     }

@@ -4,7 +4,7 @@
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
 use sanderling_core::namenode::{
-    GroupCommit, Namenode, ORDER_WITHIN, OrderKind, OrderStep, start_time,
+    GroupCommit, Namenode, ORDER_TIMEOUT, OrderKind, OrderStep, start_time,
 };
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Instant, NodeId, Policy, Request, Term};
@@ -237,7 +237,7 @@ impl NamenodeHost {
         orders.is_busy = true;
         let body = RequestBody::Data(node, DataRequest::Order(order));
         let purpose = Purpose::Namenode(NamenodeCall::Order(node, key.1));
-        context.runtime.call(Host::Namenode, place, body, ORDER_WITHIN.0, purpose);
+        context.runtime.call(Host::Namenode, place, body, ORDER_TIMEOUT.0, purpose);
     }
 
     pub(crate) fn answered(

@@ -36,7 +36,7 @@ pub(crate) struct QueuePlan {
     pub(crate) owners: u8,
 }
 
-/// Places of a short frame that takes long.
+/// Places of a short frame that takes long, as the namenode counts them.
 const SHORT: u32 = long_places(0, LONG_PLACES);
 
 impl Default for QueuePlan {

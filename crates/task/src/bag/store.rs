@@ -137,7 +137,8 @@ impl AgentRecord {
     }
 }
 
-/// Digits of a task's number in a name, at least.
+/// Digits of a task's number in a name, at least, so that the names of a million tasks are in the
+/// order of the numbers.
 const DIGITS: usize = 6;
 
 /// The directories of a bag.

@@ -18,8 +18,9 @@ use super::{BagArgs, absent};
 use crate::backend::TaskBackend;
 use crate::supervise::wall_clock;
 
-/// Pause between two looks with `--wait`.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Pause between two looks with `--wait`: as long as a round of an agent (`BAG_ROUND` of the core),
+/// before which nothing changes.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A bag as it is shown.
 #[derive(Debug, Serialize)]
@@ -104,7 +105,7 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
         if !args.wait || view.ended == view.tasks.len() {
             break view;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
         // Nothing more ends in one that was removed.
         watch.look(&store, &record).await?;
     };

@@ -24,12 +24,12 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Longest time to connect and to shake hands. A lost first packet is sent again after 1 s and
 /// after 3 s (RFC 6298, section 2), so two may be lost.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time to connect to a server on whose answer another caller waits: it is in the same
 /// group, so it is near. One lost packet is sent again within it. The other caller may have
 /// timeouts of a few seconds.
-const PASS_ON_WITHIN: Duration = Duration::from_secs(2);
+const PASS_ON_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection, plain or with TLS.
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -106,7 +106,7 @@ impl PageCall<'_> {
     /// # Errors
     /// [`PageCallError`]: check that the server runs and where it serves HTTP.
     pub async fn send(self) -> Result<(u16, Vec<u8>), PageCallError> {
-        let stream = connect(self.address, self.tls, CONNECT_WITHIN).await?;
+        let stream = connect(self.address, self.tls, CONNECT_TIMEOUT).await?;
         let answer = timeout(self.within, self.exchange(stream, None)).await;
         answer.unwrap_or_else(|_| Err(self.timed_out(self.within)))
     }
@@ -122,7 +122,7 @@ impl PageCall<'_> {
         self,
         pieces: mpsc::Sender<Bytes>,
     ) -> Result<(u16, Vec<u8>), PageCallError> {
-        let stream = connect(self.address, self.tls, CONNECT_WITHIN).await?;
+        let stream = connect(self.address, self.tls, CONNECT_TIMEOUT).await?;
         self.exchange(stream, Some(pieces)).await
     }
 
@@ -218,7 +218,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stream = connect(address, tls, PASS_ON_WITHIN).await?;
+    let stream = connect(address, tls, PASS_ON_TIMEOUT).await?;
     let shaken = handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(|error| unreachable(address, error))?;
     // It ends with the answer's body.

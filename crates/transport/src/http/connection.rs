@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::connection_slots::ConnectionTable;
-use crate::connection_slots::AGAIN_AFTER;
+use crate::connection_slots::RETRY_INTERVAL;
 
 /// The places of one server.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl HttpConnection {
             // A place becomes free when another follower leaves, which no pause predicts: the same
             // pause as for connections of the protocol.
             let why = "as many callers as may be follow what happens".to_owned();
-            return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why });
+            return Err(Refusal::RetryAfter { after: RETRY_INTERVAL, why });
         }
         follows.store(true, Ordering::Relaxed);
         connection_set.changed.notify_one();

@@ -14,9 +14,9 @@ use super::connection::HttpConnection;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long the body of a request may take. Chosen, not measured: operators' requests have some
-/// hundred bytes.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
+/// How long the body of a request may take. Operators' requests have some hundred bytes, so ten
+/// seconds are for lost packets. Chosen, not measured.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A body of which some is still to come.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl RequestBody {
         let connection = connection.filter(|_| !body.is_end_stream());
         let coming = connection.map(|connection| {
             connection.receives();
-            Coming { connection, until: Box::pin(sleep(BODY_WITHIN)) }
+            Coming { connection, until: Box::pin(sleep(BODY_TIMEOUT)) }
         });
         Self { body, coming }
     }
@@ -64,7 +64,7 @@ impl Body for RequestBody {
             _ => false,
         };
         if is_late {
-            let why = format!("the body did not come within {BODY_WITHIN:?}");
+            let why = format!("the body did not come within {BODY_TIMEOUT:?}");
             let late: Failed = io::Error::new(io::ErrorKind::TimedOut, why).into();
             return Poll::Ready(Some(Err(late)));
         }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::validity::{Validity, ValidityState, worst};
 use super::{ClientTls, ServerTls};
-use crate::keyring::LOOK_EVERY;
+use crate::keyring::POLL_INTERVAL;
 use crate::secret::{Secret, unix_seconds};
 
 /// Time between two warnings of the same: one a day is seen and fills no log. A certificate of 90
 /// days has 18 of them.
-const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
+const WARN_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// The certificates of a process. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +56,7 @@ impl Expiries {
                 }
             }
             self.secret.iter().for_each(Secret::look);
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -80,7 +80,7 @@ impl Warnings {
     fn is_due(&mut self, life: ValidityState, now: Instant) -> bool {
         // What got worse is worth another: a clock that jumps to and fro gives no more.
         let is_warned = self.0.is_some_and(|(warned, at)| {
-            life <= warned && now.saturating_duration_since(at) < WARN_EVERY
+            life <= warned && now.saturating_duration_since(at) < WARN_INTERVAL
         });
         let is_due = life > ValidityState::Good && !is_warned;
         if is_due {

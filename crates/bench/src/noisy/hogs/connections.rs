@@ -11,13 +11,16 @@ use tokio::task::JoinSet;
 
 use crate::noisy::stage::{HogContext, NotRun};
 
-/// Connections, if this process may have as many.
+/// Connections, if this process may have as many open files. More than twice the 4,096 admitted
+/// connections of a server (`DescriptorShares` of the transport), so the bound is met.
 const CONNECTIONS: u64 = 10_000;
 
-/// Connections that are made at once.
+/// Connections that are made at once: a sixteenth of what waits to be accepted (4,096). More would
+/// find that queue full and try again after a second. Chosen, not measured.
 const DIALLED: usize = 256;
 
-/// Open files that the process needs for everything else.
+/// Open files that the process needs for everything else: the tenant's connections, its own, and
+/// files. Chosen, not measured.
 const OTHER_FILES: u64 = 256;
 
 pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {

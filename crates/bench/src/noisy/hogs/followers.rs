@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 
 use crate::noisy::stage::{HogContext, NotRun};
 
-/// Followers.
+/// Followers: ten times the 128 places that a namenode has for them (`FOLLOWERS_MAX` of the
+/// transport), so most of them are refused.
 const FOLLOWERS: usize = 1500;
 
 pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {

@@ -17,11 +17,13 @@ use crate::noisy::stage::{HogContext, NotRun};
 /// Bytes of each range: the fewest for which there is a lease, as shorter ones are copied.
 const RANGE_BYTES: u64 = COPIED_BYTES_MAX as u64 + 1;
 
-/// Leases that are kept; then each new one takes the place of the oldest.
+/// Leases that are kept; then each new one takes the place of the oldest. Of 4 KiB and a byte each
+/// they are 256 MiB. Chosen, not measured.
 const KEPT_MAX: usize = 1 << 16;
 
-/// How long the client may take to find the datanode on its machine.
-const FOUND_WITHIN: Duration = Duration::from_secs(5);
+/// How long the client may take to find the datanode on its machine. The client's own search ends
+/// after 3 s (`local/probe`). Chosen, not measured.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
     let path = stage.setting.hog_path("leases");
@@ -44,7 +46,7 @@ pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {
 
 /// Reads until the client uses the memory of a datanode on this machine.
 async fn find(client: &Client, reader: &Reader) -> Result<(), NotRun> {
-    let until = Instant::now() + FOUND_WITHIN;
+    let until = Instant::now() + DISCOVERY_TIMEOUT;
     while client.metrics().same_host_read_bytes == 0 {
         if Instant::now() >= until {
             return Err(NotRun("no datanode of this machine lends its memory".to_owned()));

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::noisy::stage::{HogContext, NotRun};
 
-/// Clients that list.
+/// Clients that list: one for each of the hog's threads.
 const CLIENTS: usize = 2;
 
 pub(super) async fn run(stage: Arc<HogContext>) -> Result<(), NotRun> {

@@ -14,7 +14,7 @@ const ROUNDS: usize = 200;
 
 /// What the store or the shell does wrong, to see that the checks find what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mistake {
+enum InjectedBug {
     /// The store replaces an object that it is to create, and the probe does not show it.
     Unconditional,
     /// Namenodes store without checking their generations.
@@ -98,7 +98,7 @@ impl Namenode {
 struct World {
     store: BTreeMap<u64, Stored>,
     namenodes: Vec<Namenode>,
-    mistake: Option<Mistake>,
+    bug: Option<InjectedBug>,
     /// The newest generation that has ever begun.
     begun: u64,
     /// Which namenode has stored in each generation.
@@ -116,11 +116,11 @@ const fn owner(commands: u64) -> ArchiveOwner {
 }
 
 impl World {
-    fn new(mistake: Option<Mistake>) -> Self {
+    fn new(bug: Option<InjectedBug>) -> Self {
         Self {
             store: BTreeMap::new(),
             namenodes: Vec::new(),
-            mistake,
+            bug,
             begun: 0,
             writers: BTreeMap::new(),
             commands_max: u64::MAX,
@@ -261,7 +261,7 @@ impl World {
         if !has_mark && self.namenodes.iter().any(is_first) {
             return false;
         }
-        if has_mark && self.mistake != Some(Mistake::Unconditional) {
+        if has_mark && self.bug != Some(InjectedBug::Unconditional) {
             return false;
         }
         self.namenodes[at].begun_before = self.begun;
@@ -274,8 +274,8 @@ impl World {
         let namenode = &mut self.namenodes[at];
         let generation = namenode.generation.expect("it has begun");
         namenode.begun_before = self.begun;
-        namenode.activity = match self.mistake {
-            Some(Mistake::ChecksNothing) => Activity::Stores,
+        namenode.activity = match self.bug {
+            Some(InjectedBug::ChecksNothing) => Activity::Stores,
             _ => Activity::Checks(GenerationCheck::new(generation)),
         };
     }
@@ -340,8 +340,8 @@ impl World {
             self.store.iter().map(|(it, stored)| (of(*it), stored.commands.is_some())).collect();
         let mut objects = Vec::new();
         for (generation, removal) in removals(of(number), &there) {
-            let has_mistake = self.mistake == Some(Mistake::RemovesMarks);
-            if removal == GenerationRemoval::Everything || has_mistake {
+            let has_bug = self.bug == Some(InjectedBug::RemovesMarks);
+            if removal == GenerationRemoval::Everything || has_bug {
                 objects.push((generation.number, Object::Mark));
             }
             if there[&generation] {
@@ -418,12 +418,12 @@ fn explore(world: World, faults: usize) -> Result<usize, String> {
     Ok(seen.len())
 }
 
-fn two_claimants(mistake: Option<Mistake>) -> World {
-    World::new(mistake).with_claimant(10).with_claimant(10).with_commands_max(11)
+fn two_claimants(bug: Option<InjectedBug>) -> World {
+    World::new(bug).with_claimant(10).with_claimant(10).with_commands_max(11)
 }
 
-fn claimant_beside_an_incumbent(mistake: Option<Mistake>) -> World {
-    World::new(mistake).with_incumbent().with_claimant(10).with_commands_max(11)
+fn claimant_beside_an_incumbent(bug: Option<InjectedBug>) -> World {
+    World::new(bug).with_incumbent().with_claimant(10).with_commands_max(11)
 }
 
 /// Runs a larger fleet, whose namenodes start, stand still and die as the seed draws.
@@ -492,13 +492,13 @@ fn fleet_of_claimants_keeps_one_writer_for_many_seeds() {
 }
 
 #[test]
-fn each_mistake_is_found() {
+fn each_injected_bug_is_found() {
     let found = |world: World, faults| explore(world, faults).expect_err("it is found");
-    let unconditional = found(two_claimants(Some(Mistake::Unconditional)), 0);
+    let unconditional = found(two_claimants(Some(InjectedBug::Unconditional)), 0);
     assert!(unconditional.contains("begins"), "{unconditional}");
-    let unchecked = found(claimant_beside_an_incumbent(Some(Mistake::ChecksNothing)), 0);
+    let unchecked = found(claimant_beside_an_incumbent(Some(InjectedBug::ChecksNothing)), 0);
     assert!(unchecked.contains("had begun before"), "{unchecked}");
-    let unmarked = found(claimant_beside_an_incumbent(Some(Mistake::RemovesMarks)), 1);
+    let unmarked = found(claimant_beside_an_incumbent(Some(InjectedBug::RemovesMarks)), 1);
     assert!(unmarked.contains("had begun before"), "{unmarked}");
 }
 

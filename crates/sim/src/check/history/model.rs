@@ -2,7 +2,8 @@
 
 use sanderling_protocol::ObjectId;
 
-/// Names of one group.
+/// Names of one group: the fewest among which a rename can have a source, a target, and a
+/// bystander.
 pub(crate) const NAMES: usize = 3;
 
 /// What a caller requests.

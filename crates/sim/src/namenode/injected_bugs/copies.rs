@@ -13,7 +13,7 @@ use crate::namenode::NamenodeHost;
 
 /// What these bugs must remember.
 #[derive(Debug, Default)]
-pub(super) struct CopyMistakes {
+pub(super) struct CopyBugState {
     /// Every copy that was ever made.
     made: BTreeSet<(BlockId, NodeId)>,
     /// Where the last copy of each block was made.

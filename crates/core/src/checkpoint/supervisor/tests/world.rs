@@ -32,7 +32,7 @@ const END: u64 = EVENTS_END + 2 * (LEFT_MAX + HANGS) * 1000;
 
 /// What the world does wrong in place of the shell, to see that the checks find what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunMistake {
+enum InjectedBug {
     /// That another runner has the lock is not handed over.
     LossHidden,
     /// Another runner's generation is taken for the loss of the lock.
@@ -85,7 +85,7 @@ struct RunWorld {
     seed: u64,
     now: u64,
     draw: Draw,
-    mistake: Option<RunMistake>,
+    bug: Option<InjectedBug>,
     faults: DrawnFaults,
     /// Between two dumps, in milliseconds.
     interval: u64,
@@ -121,13 +121,13 @@ struct RunWorld {
 }
 
 impl RunWorld {
-    fn new(seed: u64, mistake: Option<RunMistake>) -> Self {
-        let mut world = Self::without_faults(seed, mistake);
+    fn new(seed: u64, bug: Option<InjectedBug>) -> Self {
+        let mut world = Self::without_faults(seed, bug);
         world.draw_faults();
         world
     }
 
-    fn without_faults(seed: u64, mistake: Option<RunMistake>) -> Self {
+    fn without_faults(seed: u64, bug: Option<InjectedBug>) -> Self {
         let mut draw = Draw::new(seed);
         let interval = draw.pick(&[500, 2000, 10_000]);
         let typical = draw.pick(&[50, 400, 3000]);
@@ -147,7 +147,7 @@ impl RunWorld {
             seed,
             now: 0,
             draw,
-            mistake,
+            bug,
             faults: DrawnFaults::default(),
             interval,
             typical,
@@ -237,7 +237,7 @@ impl RunWorld {
     }
 
     fn deadline(&self) -> Option<u64> {
-        let sleeps_on = self.mistake == Some(RunMistake::SleepsOn)
+        let sleeps_on = self.bug == Some(InjectedBug::SleepsOn)
             && self.work == RunnerWork::Wait
             && self.checks.failed_at.is_some();
         self.machine.deadline().filter(|_| !sleeps_on).map(|at| at.0)
@@ -248,7 +248,7 @@ impl RunWorld {
             WorldStep::Notice { left } => {
                 self.checks.arrived += 1;
                 let deadline = Instant(self.now) + Millis(left);
-                if self.mistake != Some(RunMistake::NoticeDropped) || self.draw.chance(500) {
+                if self.bug != Some(InjectedBug::NoticeDropped) || self.draw.chance(500) {
                     let notice = self.notice(deadline, false);
                     self.notices.push_back(notice);
                 }
@@ -259,7 +259,7 @@ impl RunWorld {
             WorldStep::LockTaken => self.is_taken = true,
             WorldStep::LossSeen => {
                 self.checks.is_loss_seen = true;
-                self.is_loss_shown = self.mistake != Some(RunMistake::LossHidden);
+                self.is_loss_shown = self.bug != Some(InjectedBug::LossHidden);
             }
             WorldStep::TaskEnd { is_success } => {
                 self.task_end.get_or_insert(is_success);
@@ -308,7 +308,7 @@ impl RunWorld {
     }
 
     fn task_ended(&self) -> Option<RunnerInput> {
-        let is_seen = self.mistake != Some(RunMistake::EndUnseen);
+        let is_seen = self.bug != Some(InjectedBug::EndUnseen);
         self.task_end.filter(|_| is_seen).map(|is_success| RunnerInput::TaskEnded { is_success })
     }
 
@@ -327,7 +327,7 @@ impl RunWorld {
     }
 
     fn view(&self, input: Option<&RunnerInput>) -> RunnerView {
-        let sees_size = self.mistake != Some(RunMistake::SizeUnseen);
+        let sees_size = self.bug != Some(InjectedBug::SizeUnseen);
         let needs_size = self.machine.needs_size(input) && sees_size;
         let waited = ((self.now - self.dump_begun) / 1000).min(self.dump_waits);
         RunnerView {
@@ -341,14 +341,14 @@ impl RunWorld {
     fn hand_over(&mut self, input: RunnerInput) {
         let before = self.number;
         self.check_input(&input);
-        let input = match (self.mistake, input) {
-            (Some(RunMistake::TakenMisread), RunnerInput::Dumped(DumpEnd::Taken)) => {
+        let input = match (self.bug, input) {
+            (Some(InjectedBug::TakenMisread), RunnerInput::Dumped(DumpEnd::Taken)) => {
                 RunnerInput::Dumped(DumpEnd::Failed { leaves_packs: true })
             }
-            (Some(RunMistake::LossHidden), RunnerInput::LockSeen { .. }) => {
+            (Some(InjectedBug::LossHidden), RunnerInput::LockSeen { .. }) => {
                 RunnerInput::LockSeen { is_lost: false }
             }
-            (Some(RunMistake::LossImagined), RunnerInput::LockSeen { .. }) => {
+            (Some(InjectedBug::LossImagined), RunnerInput::LockSeen { .. }) => {
                 RunnerInput::LockSeen { is_lost: true }
             }
             (_, input) => input,
@@ -411,8 +411,8 @@ impl RunWorld {
 }
 
 /// Plays a world to its end, a while after the last event.
-fn played(seed: u64, mistake: Option<RunMistake>) -> RunWorld {
-    let mut world = RunWorld::new(seed, mistake);
+fn played(seed: u64, bug: Option<InjectedBug>) -> RunWorld {
+    let mut world = RunWorld::new(seed, bug);
     world.play(END);
     world.check_end();
     world
@@ -472,21 +472,21 @@ fn dumps_follow_each_other_where_nothing_fails() {
 }
 
 #[test]
-fn each_mistake_is_found_by_its_check() {
+fn each_injected_bug_is_found_by_its_check() {
     let all = [
-        (RunMistake::LossHidden, "lock"),
-        (RunMistake::LossImagined, "outcome"),
-        (RunMistake::NoticeDropped, "notice"),
-        (RunMistake::SizeUnseen, "forecast"),
-        (RunMistake::SleepsOn, "next"),
-        (RunMistake::EndUnseen, "end"),
-        (RunMistake::TakenMisread, "removal"),
+        (InjectedBug::LossHidden, "lock"),
+        (InjectedBug::LossImagined, "outcome"),
+        (InjectedBug::NoticeDropped, "notice"),
+        (InjectedBug::SizeUnseen, "forecast"),
+        (InjectedBug::SleepsOn, "next"),
+        (InjectedBug::EndUnseen, "end"),
+        (InjectedBug::TakenMisread, "removal"),
     ];
-    for (mistake, check) in all {
+    for (bug, check) in all {
         let finds = |seed: u64| {
-            let violation = played(seed, Some(mistake)).violation;
+            let violation = played(seed, Some(bug)).violation;
             violation.is_some_and(|(found, _)| found == check)
         };
-        assert!((0..3000).any(finds), "{mistake:?} was not found");
+        assert!((0..3000).any(finds), "{bug:?} was not found");
     }
 }

@@ -1,4 +1,4 @@
-//! Mistakes made by hand: each check must find its own.
+//! Bugs injected into a store: each check must find its own.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Promises broken by hand: for each there is a mistake that the judge must find.
+//! Promises broken by hand: for each there is an injected bug that the judge must find.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,9 +17,9 @@ use crate::model::{Promise, State, Version, Violation};
 use crate::rounds::rest_and_judge;
 use crate::world::World;
 
-/// A mistake of the fleet, made by hand.
+/// A bug of the fleet, injected by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mistake {
+pub(crate) enum InjectedBug {
     /// An acknowledged file is not there.
     ForgetsFile,
     /// An acknowledged change is not made: the file is as it was before.
@@ -50,25 +50,25 @@ pub(crate) enum Mistake {
     SaysNothing,
 }
 
-pub(crate) const ALL: [(Mistake, Promise); 14] = [
-    (Mistake::HidesLoss, Promise::Kept),
-    (Mistake::HangsCall, Promise::Deadline),
-    (Mistake::SaysNothing, Promise::Typed),
-    (Mistake::TakesAnyJournal, Promise::Damage),
-    (Mistake::ForgetsFile, Promise::Kept),
-    (Mistake::ForgetsChange, Promise::RightBytes),
-    (Mistake::ForgetsSynced, Promise::Kept),
-    (Mistake::FlipsByte, Promise::RightBytes),
-    (Mistake::KeepsDeleted, Promise::StaysDeleted),
-    (Mistake::AppendsTwice, Promise::Once),
-    (Mistake::LosesForNothing, Promise::Kept),
-    (Mistake::DrainsForEver, Promise::Settles),
-    (Mistake::EndsByItself, Promise::StaysUp),
-    (Mistake::EndsJob, Promise::Lease),
+pub(crate) const ALL: [(InjectedBug, Promise); 14] = [
+    (InjectedBug::HidesLoss, Promise::Kept),
+    (InjectedBug::HangsCall, Promise::Deadline),
+    (InjectedBug::SaysNothing, Promise::Typed),
+    (InjectedBug::TakesAnyJournal, Promise::Damage),
+    (InjectedBug::ForgetsFile, Promise::Kept),
+    (InjectedBug::ForgetsChange, Promise::RightBytes),
+    (InjectedBug::ForgetsSynced, Promise::Kept),
+    (InjectedBug::FlipsByte, Promise::RightBytes),
+    (InjectedBug::KeepsDeleted, Promise::StaysDeleted),
+    (InjectedBug::AppendsTwice, Promise::Once),
+    (InjectedBug::LosesForNothing, Promise::Kept),
+    (InjectedBug::DrainsForEver, Promise::Settles),
+    (InjectedBug::EndsByItself, Promise::StaysUp),
+    (InjectedBug::EndsJob, Promise::Lease),
 ];
 
-/// Makes a mistake on a fleet at rest, and returns what the judge finds.
-pub(crate) async fn make(mistake: Mistake, world: &mut World) -> Result<(), Violation> {
+/// Injects a bug into a fleet at rest, and returns what the judge finds.
+pub(crate) async fn inject(bug: InjectedBug, world: &mut World) -> Result<(), Violation> {
     settle(world).await?;
     world.works().await?;
     let shared = Arc::clone(&world.shared);
@@ -76,7 +76,7 @@ pub(crate) async fn make(mistake: Mistake, world: &mut World) -> Result<(), Viol
     let peace = shared.gate.write().await;
     rest_and_judge(world).await?;
     let held = held(world);
-    mistake.happens(world, &held).await?;
+    bug.happens(world, &held).await?;
     let judged = rest_and_judge(world).await;
     drop(peace);
     judged
@@ -96,7 +96,7 @@ fn held(world: &World) -> Vec<(String, Version)> {
     held
 }
 
-impl Mistake {
+impl InjectedBug {
     /// Returns whether fleet and model are as they were after it.
     pub(crate) const fn leaves_all_whole(self) -> bool {
         matches!(
@@ -146,7 +146,7 @@ impl Mistake {
             Self::DrainsForEver => {
                 world.rest_max = Duration::from_secs(3);
                 let selector = NodeSelector("d0".to_owned());
-                admin.decommission(&selector, "a mistake").await.expect("taken");
+                admin.decommission(&selector, "an injected bug").await.expect("taken");
             }
             Self::EndsByItself => {
                 let node = world.fleet.server("d1");
