@@ -72,6 +72,7 @@ dist-arm-test: ## Runs the packages of dist-arm/ under qemu; skips with the reas
 torch-test: ## Tests checkpoints of torch, from Debian sid's packages; ARGS="RanksTest" for some.
 	@[ -n "$$WHEEL" ] || { scripts/venv.sh build && scripts/build-wheel.sh; }
 	@scripts/venv.sh s3 || echo "without moto, the tests with a bucket are skipped" >&2
+	@scripts/venv.sh s3fs || echo "without s3fs as it is pinned, that of Debian sid may not fit" >&2
 	@scripts/torch_env.sh; code=$$?; [ $$code -ne 77 ] || exit 0; [ $$code -eq 0 ] || exit $$code; \
 	target/torch/python3 scripts/torch_test.py $(ARGS)
 

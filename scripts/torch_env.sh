@@ -2,6 +2,7 @@
 # Unpacks a Python with torch for CPUs into target/torch, if it is not there, and installs the wheel
 # beside it: target/torch/python3 runs it. The packages are those of Debian sid, from this machine's
 # own mirror; nothing is installed and no script of theirs runs. sid moves: no version is pinned.
+# Only the client of buckets is that of .venv-s3fs, if scripts/venv.sh has made it.
 # Without apt it prints why on stderr and returns 77. WHEEL names the wheel; target/wheels else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -68,6 +69,26 @@ END
     ln -sf usr/bin/python3-torch "$root/python3"
 }
 
+# In sid, aiobotocore may be of another time than botocore, which it does not work with. Those of
+# .venv-s3fs are pinned together. They are Python alone, so that any interpreter runs them, and go
+# before those of sid; what they need beside comes from sid.
+link_bucket_client() {
+    local pinned=$root/pinned names=(aiobotocore botocore fsspec s3fs) place name found
+    rm -rf "$pinned" "$root/usr/lib/python3/dist-packages/bucket-client.pth"
+    place=$(find "$PWD/.venv-s3fs/lib" -maxdepth 2 -name site-packages 2>/dev/null |
+        head -1) || true
+    [ -n "$place" ] || return 0
+    mkdir "$pinned"
+    for name in "${names[@]}"; do
+        for found in "$place/$name" "$place/$name"-*.dist-info; do
+            [ -e "$found" ] || continue
+            ln -s "$found" "$pinned/"
+        done
+    done
+    echo "import sys; sys.path.insert(0, '$pinned')" \
+        >"$root/usr/lib/python3/dist-packages/bucket-client.pth"
+}
+
 install_wheel() {
     local wheel=${WHEEL:-} place=$root/usr/lib/python3/dist-packages sum
     [ -n "$wheel" ] || wheel=$(ls -t target/wheels/sanderling-*.whl 2>/dev/null | head -1 || true)
@@ -93,4 +114,5 @@ if ! is_unpacked || ! "$root/python3" -c 'import torch, numpy' 2>/dev/null; then
     write_starter
     "$root/python3" -c 'import torch, numpy' || skip "torch of Debian sid cannot be imported"
 fi
+link_bucket_client
 install_wheel

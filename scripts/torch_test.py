@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Tests checkpoints of torch against a running cluster: `make torch-test`."""
 
+import operator
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import time
 import unittest
 import warnings
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -601,6 +604,51 @@ class NoticeTest(WithArchive, WithRanks):
         self.succeed("load", 2, path, "--address", url, "--seed", path.removeprefix("/step-"))
 
 
+# The client of buckets: each package, and a part that it requires in few versions.
+CLIENT_PARTS = (("s3fs", "fsspec"), ("s3fs", "aiobotocore"), ("aiobotocore", "botocore"))
+RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+             "==": operator.eq}
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Returns the numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", version))
+
+
+def misfit() -> str | None:
+    """Returns why the installed client of buckets cannot work, if its packages do not fit."""
+    for package, part in CLIENT_PARTS:
+        found = metadata.version(part)
+        for required in metadata.requires(package) or []:
+            named = re.fullmatch(rf"{part}([<>=,.\d]*)", required.replace(" ", ""))
+            bounds = re.findall(r"(<=|>=|==|<|>)([.\d]+)", named[1]) if named else []
+            if any(not RELATIONS[word](numbers(found), numbers(bound)) for word, bound in bounds):
+                own = metadata.version(package)
+                return (f"{package} {own} requires {required}, and {part} {found} is there: "
+                        "scripts/venv.sh s3fs, which has versions that fit each other")
+    return None
+
+
+class MisfitTest(unittest.TestCase):
+    def test_packages_that_do_not_fit_each_other_are_named(self) -> None:
+        versions = {"s3fs": "2026.9.0", "fsspec": "2026.9.0", "aiobotocore": "2.25.2",
+                    "botocore": "1.43.117"}
+        required = {
+            "s3fs": ["aiobotocore<4.0.0,>=2.19.0", "fsspec<2026.9.1,>=2026.9.0"],
+            "aiobotocore": ["aiohttp<4.0.0,>=3.9.2", "botocore<1.40.71,>=1.40.46",
+                            'botocore<1; extra == "none"'],
+        }
+        with mock.patch.multiple(metadata, version=versions.__getitem__,
+                                 requires=required.__getitem__):
+            reason = misfit() or ""
+            self.assertIn("aiobotocore 2.25.2 requires botocore<1.40.71,>=1.40.46", reason)
+            self.assertIn("botocore 1.43.117 is there", reason)
+            versions["botocore"] = "1.40.70"
+            self.assertIsNone(misfit())
+            versions["fsspec"] = "2026.9.1"
+            self.assertIn("s3fs 2026.9.0 requires fsspec", misfit() or "")
+
+
 class BucketTest(TorchTest):
     """A durable directory, whose store is a bucket of an S3 server."""
 
@@ -610,9 +658,11 @@ class BucketTest(TorchTest):
         if not bucket_server.is_installed():
             self.skipTest("moto, the S3 server, is not there: scripts/venv.sh s3")
         try:
-            import s3fs  # noqa: F401
-        except ImportError as error:
-            self.skipTest(f"fsspec reads buckets with s3fs: {error}")
+            reason = misfit()
+        except metadata.PackageNotFoundError as error:
+            reason = str(error)
+        if reason:
+            self.skipTest(f"fsspec reads buckets with s3fs: {reason}")
         place = tempfile.TemporaryDirectory(prefix="sanderling-bucket-")
         self.addCleanup(place.cleanup)
         self.server = bucket_server.BucketServer(Path(place.name) / "server.log")

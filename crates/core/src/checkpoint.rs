@@ -35,6 +35,7 @@ mod manifest;
 mod optimum;
 mod own_record;
 mod packing;
+mod release_checksum;
 mod replay;
 mod retention;
 mod runner_work;
@@ -79,6 +80,7 @@ pub use manifest::{
 };
 pub use optimum::AgedIntervals;
 pub use packing::{ChunkView, GenerationHead, PACK_BYTES, Packing, TAG_BYTES};
+pub use release_checksum::{has_release_checksum, release_checksum};
 pub use replay::{IntervalPolicy, Replay, ReplayedRun, ReplayedTask, hads_interval};
 pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs, unnamed_packs};
 pub use runner_work::{

@@ -4,7 +4,8 @@
 //! The parts of an object travel to the store at any time and stay invisible. An upload that is
 //! complete is recorded by the namenode, and only then is it made visible, in the order of the
 //! directory's changes. Whatever becomes of this machine, the next one aborts the recorded upload
-//! before it completes another for the same change: so a late completion has no effect.
+//! before it completes another for the same change: so a late completion has no effect. Each report
+//! has the uploads that the namenode has recorded before, so a late one is refused.
 //!
 //! The machine holds nothing that must survive. The driver answers every output exactly once, with
 //! `None` when the call failed or its time was over.
@@ -16,6 +17,7 @@ mod failed_nodes;
 mod interface;
 mod leaving;
 mod noticed_nodes;
+mod reporting;
 mod restore;
 mod spread;
 mod task;
@@ -26,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use call_error::DurableCallError;
 pub use interface::{DurableCall, DurableInput, DurableOutput, UploadedParts};
 use sanderling_protocol::message::{
-    DurableChangeKind, DurableProgress, DurableReport, DurableWork, Layout, LostBlock,
-    MissingObject, StoreNode,
+    DurableChangeKind, DurableProgress, DurableRecord, DurableWork, Layout, LostBlock, MadeChange,
+    MissingObject, RecordedUpload, StoreNode,
 };
 use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal};
@@ -125,9 +127,11 @@ pub struct DurableDrain {
     next_call: u64,
     outputs: std::collections::VecDeque<DurableOutput>,
     /// What is to be reported to the namenode, and what is being reported.
+    uploads: Vec<RecordedUpload>,
+    made: Vec<MadeChange>,
     report: DurableProgress,
     missing: Vec<MissingObject>,
-    reporting: Option<DurableReport>,
+    reporting: Option<DurableRecord>,
     report_at: Option<Instant>,
     report_tries: u32,
     /// Whether a view came: removals of an earlier manager may still be under way at the first.
@@ -396,8 +400,9 @@ impl DurableDrain {
         parts.extend(added);
         let is_slow = task.is_slow;
         if is_last {
+            let replaces = task.recorded.replace(upload.clone());
             task.stage = Stage::Uploaded { upload: upload.clone(), parts };
-            self.report.uploads.push((id, number, upload));
+            self.uploads.push(RecordedUpload { directory: id, number, upload, replaces });
         } else {
             task.stage = Stage::Uploading { upload, next: end, parts };
         }
@@ -411,10 +416,9 @@ impl DurableDrain {
     /// Makes the first changes visible that are ready, if nothing of the directory is under way.
     fn change_store(&mut self, now: Instant, id: ObjectId) {
         let Some(directory) = self.directories.get_mut(&id) else { return };
-        let skipped = directory.skip_first();
-        if let Some(number) = skipped {
-            self.report.done.push((id, number));
-        }
+        let skipped = directory.skip_first().into_iter();
+        let skipped = skipped.map(|(number, upload)| MadeChange { directory: id, number, upload });
+        self.made.extend(skipped);
         let Some(directory) = self.directories.get(&id) else { return };
         if directory.is_changing || directory.hold_until.is_some_and(|at| at > now) {
             return;
@@ -474,13 +478,14 @@ impl DurableDrain {
         let (made, left) = numbers.split_at((done as usize).min(numbers.len()));
         for number in made {
             if let Some(task) = directory.tasks.remove(number) {
+                let upload = task.recorded.clone();
+                self.made.push(MadeChange { directory: id, number: *number, upload });
                 directory.made(now, *number, task);
             }
         }
         if let Some(last) = made.last() {
             directory.done = directory.done.max(*last);
             self.report.stalled.retain(|(stalled, _)| *stalled != id);
-            self.report.done.push((id, *last));
         }
         if let (Some(failure), Some(first)) = (failure, left.first()) {
             directory.unknown(&left[..1]);
@@ -542,59 +547,6 @@ impl DurableDrain {
             directory.reported_stall = Some(why.to_owned());
             directory.read_stall = None;
             self.report.stalled.push((id, why.to_owned()));
-        }
-    }
-
-    fn send_report(&mut self, now: Instant) {
-        let is_empty = self.report == DurableProgress::default() && self.missing.is_empty();
-        if self.reporting.is_some() || is_empty || self.report_at.is_some_and(|at| at > now) {
-            return;
-        }
-        let progress = std::mem::take(&mut self.report);
-        // A namenode of before reads no report with what is missing, and the rest must not wait for
-        // that: after a report that failed, it goes alone.
-        let is_alone = self.report_tries > 0 && progress != DurableProgress::default();
-        let missing = if is_alone { Vec::new() } else { std::mem::take(&mut self.missing) };
-        let report = DurableReport { progress, missing };
-        self.reporting = Some(report.clone());
-        let call = self.call(CallPurpose::Report);
-        self.outputs.push_back(DurableOutput::Report { call, report });
-    }
-
-    fn on_reported(&mut self, now: Instant, is_done: bool) {
-        let Some(report) = self.reporting.take() else { return };
-        let DurableReport { progress: sent, missing } = report;
-        if !is_done {
-            // It may have arrived: the same again changes nothing.
-            self.restores.read_again(&missing);
-            let later = std::mem::replace(&mut self.report, sent);
-            self.report.uploads.extend(later.uploads);
-            self.report.done.extend(later.done);
-            self.report.stalled.extend(later.stalled);
-            self.report.restored.extend(later.restored);
-            self.report.adopted.extend(later.adopted);
-            self.report_tries += 1;
-            let pause = RETRY_MIN.0 << self.report_tries.min(4);
-            self.report_at = Some(now + Millis(pause));
-            return;
-        }
-        (self.report_tries, self.report_at) = (0, None);
-        self.restores.reported(&sent, &missing);
-        self.adoptions_reported(sent.adopted);
-        for (id, number, upload) in sent.uploads {
-            let Some(task) = self.task(id, number) else { continue };
-            if let Stage::Uploaded { upload: held, parts } = task.stage.clone()
-                && held == upload
-            {
-                task.stage = Stage::Recorded { upload, parts };
-            }
-        }
-        for (id, number) in sent.done {
-            if let Some(directory) = self.directories.get_mut(&id) {
-                directory.unreported.retain(|made, _| *made > number);
-                directory.reported_stall = None;
-                directory.read_stall = None;
-            }
         }
     }
 

@@ -10,7 +10,7 @@ use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest,
 use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::{
-    AdoptionStep, DurableReply, DurableRequest, MoveCandidate, StoreSlice,
+    AdoptionStep, DurableRecord, DurableReply, DurableRequest, MoveCandidate, StoreSlice,
 };
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{
@@ -241,17 +241,28 @@ impl NamenodeClient {
                 let answer = self.adopt((node, &address), directory, store, step).await;
                 DurableInput::Adopted { call, answer }
             }
-            DurableOutput::Report { call, report } => {
-                let request = Request::Durable(Box::new(report.into_request(self.holder)));
-                match self.send(request).await {
-                    Ok(_) => DurableInput::Reported { call, is_done: true },
-                    Err(Some(Refusal::NotManager { remaining })) => {
-                        return Completion::NotManager(remaining);
-                    }
-                    Err(_) => DurableInput::Reported { call, is_done: false },
+            DurableOutput::Report { call, record } => match self.report(record).await {
+                Err(Some(Refusal::NotManager { remaining })) => {
+                    return Completion::NotManager(remaining);
                 }
-            }
+                answer => DurableInput::Reported { call, is_done: answer.is_ok() },
+            },
         })
+    }
+
+    /// Reports what was done for durable directories. A namenode of an earlier program does not
+    /// read what the report compares, and gets it without that.
+    async fn report(&self, record: DurableRecord) -> Result<Reply, Option<Refusal>> {
+        let request =
+            |record: DurableRecord| Request::Durable(Box::new(record.into_request(self.holder)));
+        let answer = self.send(request(record.clone())).await;
+        let is_compared = !record.uploads.is_empty() || !record.made.is_empty();
+        match answer {
+            Err(Some(Refusal::BadFrame { .. })) if is_compared => {
+                self.send(request(record.without_comparison())).await
+            }
+            answer => answer,
+        }
     }
 
     /// Orders a step of an adoption. Returns what the store has, and how long its former owner may
@@ -390,6 +401,11 @@ impl NamenodeClient {
                 }
                 None => Err(None),
             },
+            // It refused the frame as a whole.
+            Err(CallError::Refused(refusal)) => {
+                debug!(%refusal, "the namenode refused");
+                Err(Some(refusal))
+            }
             Err(error) => {
                 debug!(%error, "the namenode did not answer");
                 Err(None)

@@ -22,9 +22,9 @@ pub use cluster::{
 };
 pub use durable::{
     Adopted, Adoption, AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableLoss,
-    DurableProgress, DurableReply, DurableReport, DurableRequest, DurableState, DurableStatus,
-    DurableWork, LostBlock, MakeDurable, MissingObject, RestoredBlock, STORE_OWN_NAME, StoreNode,
-    StoreSlice,
+    DurableProgress, DurableRecord, DurableReply, DurableReport, DurableRequest, DurableState,
+    DurableStatus, DurableWork, LostBlock, MadeChange, MakeDurable, MissingObject, RecordedUpload,
+    RestoredBlock, STORE_OWN_NAME, StoreNode, StoreSlice,
 };
 pub use job::{JobAccount, JobHints, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};

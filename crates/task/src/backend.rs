@@ -31,6 +31,10 @@ use crate::unfinished;
 /// How names of objects begin with which a runner looks whether it can write.
 pub(crate) const CHECK: &str = "check-";
 
+/// Age from which on such an object was left by a process that was killed. A look takes four
+/// requests of 120 s at most; the rest is for a process that was stopped. Chosen, not measured.
+const CHECK_AGE: Duration = Duration::from_secs(3600);
+
 /// The longest record: that of a bag has a command with its arguments, which Linux limits to 6 MiB
 /// in all, and JSON escapes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -160,12 +164,12 @@ impl TaskBackend {
         if matches!(self, Self::Store { .. }) {
             return Ok(());
         }
-        let name = format!("{directory}/{CHECK}{}", hex(&drawn::<16>()));
+        let name = format!("{directory}/{}", check_name());
         let bytes = vec![7; 1000];
         self.put_absent(&name, bytes.clone()).await?;
         let read = self.get(&name).await;
         let is_replaced = self.put_absent(&name, vec![8; 1000]).await;
-        // Also after an error: agents would name what is left.
+        // Also after an error.
         self.remove(&name).await?;
         let (read, is_replaced) = (read?, is_replaced?);
         if is_replaced {
@@ -178,7 +182,23 @@ impl TaskBackend {
             let cause = format!("{self}: what was written there is not what is read");
             return Err(Failure::new(Exit::Failure, FailureKind::TaskBackend, cause));
         }
+        self.clear_old_checks(directory).await;
         Ok(())
+    }
+
+    /// Deletes what processes that were killed in [`Self::check_writes`] left in a directory, if it
+    /// is old. What cannot be deleted is met again by the next one.
+    pub(crate) async fn clear_old_checks(&self, directory: &str) {
+        match self {
+            Self::Directory(root) => {
+                let is_check = |name: &str| name.starts_with(CHECK);
+                unfinished::remove_left(&root.join(directory), CHECK_AGE, is_check);
+            }
+            Self::Bucket(bucket) => {
+                bucket.remove_left(directory, (CHECK, &check_name()), CHECK_AGE).await;
+            }
+            Self::Store { .. } => {}
+        }
     }
 
     /// As [`Self::prepare`]. A bucket that does not exist is created, and named in a line.
@@ -670,6 +690,11 @@ fn listed(entry: Entry) -> (String, u64) {
 pub(crate) fn number_of(name: &str, digits: usize) -> Option<u64> {
     let number = name.parse().ok()?;
     (format!("{number:0digits$}") == name).then_some(number)
+}
+
+/// Draws the name of an object by which a process looks whether it can write.
+fn check_name() -> String {
+    format!("{CHECK}{}", hex(&drawn::<16>()))
 }
 
 /// Writes digits of bytes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_datanode::ObjectOptions;
 use thiserror::Error;
@@ -232,6 +232,37 @@ impl TaskBucket {
         }
     }
 
+    /// Deletes the objects of a directory whose names begin so and that were written `age` ago or
+    /// before. The bucket's time is that of an object which is written now: `own` is its name. What
+    /// is not deleted is left to the next call.
+    pub(crate) async fn remove_left(
+        &self,
+        directory: &str,
+        (start, own): (&str, &str),
+        age: Duration,
+    ) {
+        let place = self.place(directory);
+        let Ok(listed) = self.store.list_with_delimiter(Some(&place)).await else { return };
+        let is_named = |it: &ObjectMeta| {
+            it.location.filename().is_some_and(|name| name.starts_with(start))
+        };
+        let left: Vec<ObjectMeta> = listed.objects.into_iter().filter(is_named).collect();
+        if left.is_empty() {
+            return;
+        }
+        let own = place.join(own);
+        let written = self.store.put(&own, PutPayload::from_static(b"now")).await.is_ok();
+        let found = self.store.head(&own).await;
+        let _ = self.store.delete(&own).await;
+        let Some(now) = found.ok().filter(|_| written).map(|it| it.last_modified) else { return };
+        for it in left {
+            let passed = now.signed_duration_since(it.last_modified).to_std();
+            if passed.is_ok_and(|passed| passed >= age) {
+                let _ = self.store.delete(&it.location).await;
+            }
+        }
+    }
+
     fn place(&self, name: &str) -> Path {
         let names = name.split('/').filter(|name| !name.is_empty());
         names.fold(self.root.clone(), |path, name| path.join(name))
@@ -270,6 +301,24 @@ mod tests {
         assert_eq!(listed, [("0000000001".to_owned(), 6)]);
         let tasks = bucket.list("").await.expect("listed");
         assert_eq!(tasks, [("t".to_owned(), 0), ("u".to_owned(), 0)]);
+    }
+
+    #[tokio::test]
+    async fn objects_that_are_left_are_removed_when_they_are_old() {
+        let bucket = bucket_in_memory();
+        for name in ["agents/check-1", "agents/check-2", "agents/0123", "locks/check-3"] {
+            assert!(bucket.put_absent(name, b"record".to_vec()).await.expect("put"));
+        }
+        let names = async |directory: &str| {
+            let listed = bucket.list(directory).await.expect("listed");
+            listed.into_iter().map(|(name, _)| name).collect::<Vec<String>>()
+        };
+        let names_of = ("check-", "check-own");
+        bucket.remove_left("agents", names_of, Duration::from_secs(3600)).await;
+        assert_eq!(names("agents").await, ["0123", "check-1", "check-2"]);
+        bucket.remove_left("agents", names_of, Duration::ZERO).await;
+        assert_eq!(names("agents").await, ["0123"]);
+        assert_eq!(names("locks").await, ["check-3"]);
     }
 
     #[tokio::test]

@@ -20,7 +20,9 @@ use ring::rand::{SystemRandom, generate};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_core::checkpoint::{ChunkKey, MANIFEST_BYTES_MAX, PackId, TAG_BYTES};
+use sanderling_core::checkpoint::{
+    ChunkKey, MANIFEST_BYTES_MAX, PackId, TAG_BYTES, has_release_checksum,
+};
 use sanderling_transport::read_private;
 
 use crate::unfinished;
@@ -37,7 +39,8 @@ const SALT_BYTES: usize = 32;
 /// The first bytes of an encrypted manifest: what it is. The version of its encryption follows.
 const MAGIC: &[u8; 7] = b"SNDLCKP";
 
-/// The version of the encryption.
+/// The version of the encryption. A later one ends a manifest with a checksum that programs of
+/// before verify (`core::checkpoint::release_checksum`).
 const VERSION: u8 = 1;
 
 /// Bytes before the encrypted manifest: what it is, the version of its encryption, the key's id,
@@ -221,12 +224,16 @@ impl TaskKey {
             encrypted.split_at_checked(HEAD_BYTES).ok_or(DecryptError::NoManifest)?;
         let rest = head.strip_prefix(&MAGIC[..]).ok_or(DecryptError::NoManifest)?;
         let (version, rest) = rest.split_at(1);
-        if version[0] != VERSION {
+        let is_ours = version[0] == VERSION;
+        if !is_ours && has_release_checksum(encrypted) {
             return Err(DecryptError::Version(version[0]));
         }
         let (id, salt) = rest.split_at(ID_BYTES);
         if *id != self.id() {
             return Err(DecryptError::OtherKey);
+        }
+        if !is_ours {
+            return Err(DecryptError::Damaged);
         }
         let key = cipher(&self.expand(salt, "sanderling task manifest 1"));
         let mut body = body.to_vec();
@@ -298,6 +305,8 @@ fn place(task: &str, generation: u64) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_core::checkpoint::release_checksum;
+
     use super::*;
 
     #[test]
@@ -309,14 +318,35 @@ mod tests {
         assert_eq!(key.decrypt_manifest("u", 3, &encrypted), Err(DecryptError::Damaged));
         assert_eq!(other.decrypt_manifest("t", 3, &encrypted), Err(DecryptError::OtherKey));
         let mut later = encrypted.clone();
-        later[MAGIC.len()] = 2;
-        assert_eq!(key.decrypt_manifest("t", 3, &later), Err(DecryptError::Version(2)));
         later[0] = 0;
         assert_eq!(key.decrypt_manifest("t", 3, &later), Err(DecryptError::NoManifest));
         for cut in 0..encrypted.len() {
             assert!(key.decrypt_manifest("t", 3, &encrypted[..cut]).is_err(), "{cut}");
         }
         assert!(!encrypted.windows(8).any(|bytes| bytes == b"manifest"));
+    }
+
+    #[test]
+    fn version_is_that_of_a_later_release_only_with_its_checksum() {
+        let (key, other) = (TaskKey([1; 32]), TaskKey([2; 32]));
+        let encrypted = key.encrypt_manifest("t", 3, b"manifest".to_vec());
+        for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
+            let mut stored = encrypted.clone();
+            stored[MAGIC.len()] = version;
+            assert_eq!(key.decrypt_manifest("t", 3, &stored), Err(DecryptError::Damaged));
+            assert_eq!(other.decrypt_manifest("t", 3, &stored), Err(DecryptError::OtherKey));
+            stored.extend(release_checksum(&stored));
+            for key in [&key, &other] {
+                let opened = key.decrypt_manifest("t", 3, &stored);
+                assert_eq!(opened, Err(DecryptError::Version(version)));
+            }
+            // The version is damaged, or anything else of a later release's.
+            for at in [MAGIC.len(), stored.len() - 20, stored.len() - 1] {
+                let mut damaged = stored.clone();
+                damaged[at] ^= 0x80;
+                assert_eq!(key.decrypt_manifest("t", 3, &damaged), Err(DecryptError::Damaged));
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files that are being written into a directory, and those that killed writers left there.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirEntry, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -30,17 +30,20 @@ pub(crate) fn create_draft(path: &Path) -> io::Result<File> {
 }
 
 /// Removes files of a directory that nothing was written to for `age`, and that no process has
-/// locked. Their age is by the clock of the file system.
+/// locked. Their age is by the clock of the file system. Where there are none, nothing is written.
 pub(crate) fn remove_left(directory: &Path, age: Duration, is_left: impl Fn(&str) -> bool) {
-    let own = draft_name();
-    let Ok(now) = now_of(&directory.join(&own)) else { return };
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    for entry in entries {
-        let name = entry.file_name().to_string_lossy().into_owned();
+    let is_named = |entry: &DirEntry| is_left(&entry.file_name().to_string_lossy());
+    let left: Vec<DirEntry> = entries.filter(is_named).collect();
+    if left.is_empty() {
+        return;
+    }
+    let Ok(now) = now_of(&directory.join(draft_name())) else { return };
+    for entry in left {
         let written = entry.metadata().ok().filter(|it| it.is_file()).map(|it| it.modified());
         let Some(Ok(written)) = written else { continue };
         let is_old = now.duration_since(written).is_ok_and(|passed| passed >= age);
-        if is_left(&name) && is_old && !is_locked(&entry.path()) {
+        if is_old && !is_locked(&entry.path()) {
             // One that cannot be removed is met again by the next runner.
             let _ = std::fs::remove_file(entry.path());
         }

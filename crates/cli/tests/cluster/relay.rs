@@ -1,5 +1,6 @@
 //! A relay before a server, which holds chosen requests back, or refuses them, while it is closed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
@@ -31,10 +32,24 @@ struct Gate {
     choice: Choice,
     /// What a chosen request gets while the relay is closed; `None`: it is held back.
     refusal: Option<Refusal>,
-    is_closed: watch::Sender<bool>,
+    state: watch::Sender<GateState>,
     /// What was held back or refused until now.
     held: watch::Sender<Vec<String>>,
+    /// How many of the requests that were held back have been answered.
+    answered: watch::Sender<usize>,
 }
+
+/// What becomes of chosen requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GateState {
+    Open,
+    Closed,
+    /// Those that come pass, and those that are held back stay.
+    Overtaking,
+}
+
+/// The requests of one connection that were held back and are not answered.
+type HeldCalls = std::sync::Mutex<BTreeSet<u64>>;
 
 impl Drop for Relay {
     fn drop(&mut self) {
@@ -64,8 +79,9 @@ impl Relay {
 
     fn by(listener: TcpListener, server: String, choice: Choice, refusal: Option<Refusal>) -> Self {
         let address = listener.local_addr().expect("it listens").to_string();
-        let (is_closed, held) = (watch::Sender::new(false), watch::Sender::new(Vec::new()));
-        let gate = Arc::new(Gate { choice, refusal, is_closed, held });
+        let (state, held) = (watch::Sender::new(GateState::Open), watch::Sender::new(Vec::new()));
+        let answered = watch::Sender::new(0);
+        let gate = Arc::new(Gate { choice, refusal, state, held, answered });
         let (shared, target) = (Arc::clone(&gate), server.clone());
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -78,12 +94,26 @@ impl Relay {
 
     /// Holds chosen requests back from now on, or refuses them. All others pass.
     pub(crate) fn close(&self) {
-        self.gate.is_closed.send_replace(true);
+        self.gate.state.send_replace(GateState::Closed);
     }
 
     /// Lets go on what is held back, and all that comes.
     pub(crate) fn open(&self) {
-        self.gate.is_closed.send_replace(false);
+        self.gate.state.send_replace(GateState::Open);
+    }
+
+    /// Lets go on all that comes, and goes on holding back what is held back.
+    pub(crate) fn let_overtake(&self) {
+        self.gate.state.send_replace(GateState::Overtaking);
+    }
+
+    /// Waits until the server has answered so many of the requests that were held back. Their
+    /// clients may be gone.
+    pub(crate) async fn answered(&self, count: usize) {
+        let mut answered = self.gate.answered.subscribe();
+        let all = answered.wait_for(|answered| *answered >= count);
+        let all = tokio::time::timeout(SOON, all).await;
+        all.expect("what was held back is answered in time").expect("the relay is there");
     }
 
     /// Waits until something is held back, and returns what came first.
@@ -100,7 +130,8 @@ impl Relay {
     }
 }
 
-/// Passes frames on, both ways, until one side ends.
+/// Passes frames on, both ways, until one side ends. What is held back when the client ends goes to
+/// the server later all the same.
 async fn pass(gate: &Gate, server: &str, client: TcpStream) {
     let Ok(server) = TcpStream::connect(server).await else { return };
     for socket in [&client, &server] {
@@ -108,11 +139,14 @@ async fn pass(gate: &Gate, server: &str, client: TcpStream) {
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let to_client = Mutex::new(to_client);
+    let (to_client, calls) = (Mutex::new(to_client), HeldCalls::default());
+    let replies = replies(gate, from_server, &to_client, &calls);
+    tokio::pin!(replies);
     tokio::select! {
-        () = requests(gate, from_client, to_server, &to_client) => {}
-        () = replies(from_server, &to_client) => {}
+        () = requests(gate, from_client, to_server, &to_client, &calls) => {}
+        () = &mut replies => return,
     }
+    replies.await;
 }
 
 async fn requests(
@@ -120,14 +154,16 @@ async fn requests(
     mut from: OwnedReadHalf,
     to: OwnedWriteHalf,
     back: &Mutex<OwnedWriteHalf>,
+    calls: &HeldCalls,
 ) {
     let to = Arc::new(Mutex::new(to));
     while let Some((header, frame)) = frame(&mut from).await {
         let chosen = (gate.choice)(&header, &frame[HEADER_BYTES..]);
-        let chosen = chosen.filter(|_| *gate.is_closed.borrow());
+        let chosen = chosen.filter(|_| *gate.state.borrow() == GateState::Closed);
         let passed = match (chosen, &gate.refusal) {
             (None, _) => to.lock().await.write_all(&frame).await,
             (Some(name), None) => {
+                calls.lock().expect("no holder panics").insert(header.request);
                 hold(gate, name, frame, Arc::clone(&to));
                 Ok(())
             }
@@ -144,20 +180,27 @@ async fn requests(
 }
 
 /// Passes whole frames on, so that a refusal comes between two of them.
-async fn replies(mut from: OwnedReadHalf, to: &Mutex<OwnedWriteHalf>) {
-    while let Some((_, frame)) = frame(&mut from).await {
-        if to.lock().await.write_all(&frame).await.is_err() {
-            return;
+async fn replies(
+    gate: &Gate,
+    mut from: OwnedReadHalf,
+    to: &Mutex<OwnedWriteHalf>,
+    calls: &HeldCalls,
+) {
+    while let Some((header, frame)) = frame(&mut from).await {
+        // The client may be gone.
+        let _ = to.lock().await.write_all(&frame).await;
+        if calls.lock().expect("no holder panics").remove(&header.request) {
+            gate.answered.send_modify(|answered| *answered += 1);
         }
     }
 }
 
 /// Sends a frame once the relay is open. Frames that come later pass it.
 fn hold(gate: &Gate, name: String, frame: Vec<u8>, to: Arc<Mutex<OwnedWriteHalf>>) {
-    let mut is_closed = gate.is_closed.subscribe();
+    let mut state = gate.state.subscribe();
     gate.held.send_modify(|held| held.push(name));
     tokio::spawn(async move {
-        let is_open = is_closed.wait_for(|is_closed| !*is_closed).await.is_ok();
+        let is_open = state.wait_for(|state| *state == GateState::Open).await.is_ok();
         if is_open {
             // Its connection may have ended.
             let _ = to.lock().await.write_all(&frame).await;

@@ -8,6 +8,7 @@ mod bucket;
 mod copying;
 mod faults;
 mod hung;
+mod late_reports;
 mod limits;
 mod notice;
 mod pacing;

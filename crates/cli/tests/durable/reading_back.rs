@@ -358,10 +358,11 @@ fn report_of_changes(header: &Header, body: &[u8]) -> Option<String> {
     }
     let requests: Vec<Request> = decode_body(body).ok()?;
     let is_report = |request: &Request| match request {
-        Request::Durable(request) => {
-            let DurableRequest::Progress { progress, .. } = &**request else { return false };
-            !progress.done.is_empty()
-        }
+        Request::Durable(request) => match &**request {
+            DurableRequest::Progress { progress, .. } => !progress.done.is_empty(),
+            DurableRequest::Record { record, .. } => !record.made.is_empty(),
+            _ => false,
+        },
         _ => false,
     };
     requests.iter().any(is_report).then(|| "a report of changes".to_owned())

@@ -24,8 +24,12 @@ fn report_of_missing(header: &Header, body: &[u8]) -> Option<String> {
     let requests: Vec<Request> = decode_body(body).ok()?;
     requests.iter().find_map(|request| {
         let Request::Durable(request) = request else { return None };
-        let DurableRequest::Report { report, .. } = &**request else { return None };
-        report.missing.first().map(|missing| missing.key.clone())
+        let missing = match &**request {
+            DurableRequest::Report { report, .. } => &report.missing,
+            DurableRequest::Record { record, .. } => &record.report.missing,
+            _ => return None,
+        };
+        missing.first().map(|missing| missing.key.clone())
     })
 }
 

@@ -6,16 +6,16 @@ use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
+use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root, library};
 use crate::cluster::{Ran, SOON, run, sanderling, until};
 use rustix::fs::{FlockOperation, flock};
 use sanderling_core::checkpoint::MANIFEST_BYTES_MAX;
 use tempfile::TempDir;
 
-/// Makes a file that was written to an hour ago.
+/// Makes a file that was written to two hours ago.
 fn old(path: &LocalPath) -> File {
     let file = File::create(path).expect("made");
-    let then = SystemTime::now() - Duration::from_secs(3600);
+    let then = SystemTime::now() - Duration::from_secs(7200);
     file.set_times(fs::FileTimes::new().set_modified(then)).expect("set");
     file
 }
@@ -61,10 +61,29 @@ struct Bag(TempDir);
 impl Bag {
     fn new() -> Self {
         let bag = Self(TempDir::new().expect("a directory"));
-        let words = ["submit", "--count", "1", "--time", "1s", "--deadline", "10m", "--"];
-        let submitted = run(bag.task(&words).arg("touch").arg(bag.path("ran")));
-        assert_eq!(submitted.code, 0, "{submitted}");
+        bag.submitted();
         bag
+    }
+
+    fn submission(&self) -> Command {
+        let words = ["submit", "--count", "1", "--time", "1s", "--deadline", "10m", "--"];
+        let mut command = self.task(&words);
+        command.arg("touch").arg(self.path("ran"));
+        command
+    }
+
+    fn submitted(&self) {
+        let submitted = run(&mut self.submission());
+        assert_eq!(submitted.code, 0, "{submitted}");
+    }
+
+    /// Returns the objects by which submissions looked whether they can write, and which are left.
+    fn checks(&self) -> Vec<PathBuf> {
+        let agents = fs::read_dir(self.object("agents")).into_iter().flatten().flatten();
+        let is_check = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("check-"))
+        };
+        agents.map(|entry| entry.path()).filter(is_check).collect()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -108,6 +127,50 @@ fn drafts_in_a_bag_are_removed_and_those_at_work_stay() {
     }
     for name in ["agents/.young", "ended/.locked"] {
         assert!(bag.object(name).exists(), "{name}, of a writer at work, is removed");
+    }
+}
+
+/// Kills a submission when it has written the object by which it looks whether it can write.
+fn kill_in_its_check(bag: &Bag, library: &LocalPath) {
+    let mut submission = bag.submission();
+    submission.env("LD_PRELOAD", library).env("STOP_LINKED", "/agents/check-");
+    let submission = submission.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut submission = submission.expect("started");
+    let stat = format!("/proc/{}/stat", submission.id());
+    until("it is stopped", SOON, || {
+        assert_eq!(submission.try_wait().expect("our own child"), None, "it ended");
+        let stat = fs::read_to_string(&stat).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')).then_some(())
+    });
+    submission.kill().expect("our own child");
+    submission.wait().expect("our own child");
+}
+
+/// The next submission of the bag and its agents remove it when no submission can be at work.
+#[test]
+fn check_of_a_killed_submission_is_removed_when_it_is_old() {
+    let directory = TempDir::new().expect("a directory");
+    let Some(library) = library(directory.path(), include_str!("stop.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    for is_by_agent in [false, true] {
+        let bag = Bag(TempDir::new().expect("a directory"));
+        kill_in_its_check(&bag, &library);
+        let left = bag.checks();
+        assert_eq!(left.len(), 1, "{left:?}");
+        if is_by_agent {
+            bag.submitted();
+            assert_eq!(bag.checks(), left, "it may be of a submission at work");
+        }
+        drop(old(&left[0]));
+        match is_by_agent {
+            false => bag.submitted(),
+            true => {
+                let ran = bag.agent();
+                assert!(ran.code == 0 && !ran.stderr.contains("no agent writes"), "{ran}");
+            }
+        }
+        assert_eq!(bag.checks(), Vec::<PathBuf>::new());
     }
 }
 

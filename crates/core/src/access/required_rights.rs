@@ -136,7 +136,8 @@ fn need_of_durable(request: &DurableRequest) -> RequiredRights<'_> {
         | DurableRequest::WaitsToTake { .. } => RequiredRights::Datanode,
         DurableRequest::Work { .. }
         | DurableRequest::Progress { .. }
-        | DurableRequest::Report { .. } => RequiredRights::Manager,
+        | DurableRequest::Report { .. }
+        | DurableRequest::Record { .. } => RequiredRights::Manager,
     }
 }
 

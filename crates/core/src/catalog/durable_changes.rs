@@ -9,8 +9,9 @@ use sanderling_protocol::limits::{
     STORES_PER_NODE_MAX, TEXT_BYTES_MAX,
 };
 use sanderling_protocol::message::{
-    AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableProgress, DurableReply,
-    DurableState, DurableStatus, DurableWork, MakeDurable, ObjectKind, STORE_OWN_NAME, StoreNode,
+    AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableProgress, DurableRecord,
+    DurableReply, DurableReport, DurableState, DurableStatus, DurableWork, MakeDurable, ObjectKind,
+    STORE_OWN_NAME, StoreNode,
 };
 use sanderling_protocol::{
     EventKind, Instant, Millis, NodeId, Nonce, ObjectId, Path, Policy, Refusal, Reply, amount,
@@ -128,12 +129,26 @@ impl Catalog {
                 self.durable_progress(*holder, progress)
             }
             DurableAction::Want { objects } => Err(self.want(objects)),
-            DurableAction::Report { holder, report } => {
-                let reply = self.durable_progress(*holder, &report.progress)?;
-                report.missing.iter().for_each(|missing| self.missing_from_store(missing));
-                Ok(reply)
-            }
+            DurableAction::Report { holder, report } => self.durable_report(*holder, report),
+            DurableAction::Record { holder, record } => self.durable_record(*holder, record),
         }
+    }
+
+    /// Notes what a manager has done, unless that does not follow on what is recorded.
+    fn durable_record(&mut self, holder: Nonce, record: &DurableRecord) -> Result<Reply, Refusal> {
+        self.check_manager(holder, self.now)?;
+        if !self.durables.iter().all(|(id, durable)| durable.is_followed_by(id, record)) {
+            // A process of the same holder may have led before. One that leads now begins anew.
+            return Err(Refusal::NotManager { remaining: Millis(0) });
+        }
+        self.durable_report(holder, &record.clone().without_comparison().report)
+    }
+
+    /// Notes what a manager has done, and what stores lack.
+    fn durable_report(&mut self, holder: Nonce, report: &DurableReport) -> Result<Reply, Refusal> {
+        let reply = self.durable_progress(holder, &report.progress)?;
+        report.missing.iter().for_each(|missing| self.missing_from_store(missing));
+        Ok(reply)
     }
 
     /// Refuses a list of stores that no datanode has.

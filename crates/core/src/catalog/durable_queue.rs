@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::limits::DURABLE_CHANGES_MAX;
-use sanderling_protocol::message::AdoptionStep;
+use sanderling_protocol::message::{AdoptionStep, DurableRecord, MadeChange, RecordedUpload};
 use sanderling_protocol::{Instant, Millis, ObjectId};
 use serde::{Deserialize, Serialize};
 
@@ -188,7 +188,39 @@ impl DurableDirectory {
         self.queue.insert(number, QueuedChange { at, command, key, kind, upload: None });
     }
 
-    /// Notes which upload will be completed for a change.
+    /// Returns whether a report follows on what is recorded of this directory: each upload replaces
+    /// the one of its change or is that already, and what was made are the first changes that wait,
+    /// with the uploads that they have. What was made before counts for nothing, but for uploads:
+    /// none is completed of a change that does not wait.
+    pub(super) fn is_followed_by(&self, id: ObjectId, record: &DurableRecord) -> bool {
+        let of_this = record.uploads.iter().filter(|it| it.directory == id);
+        let uploads: BTreeMap<u64, &RecordedUpload> = of_this.map(|it| (it.number, it)).collect();
+        let may_replace = |it: &&RecordedUpload| match self.queue.get(&it.number) {
+            Some(change) => {
+                change.upload == it.replaces || change.upload.as_ref() == Some(&it.upload)
+            }
+            None => {
+                let is_same = |made: &MadeChange| (made.directory, made.number) == (id, it.number);
+                record.made.iter().any(is_same)
+            }
+        };
+        let upload_of = |number: u64, change: &QueuedChange| match uploads.get(&number) {
+            Some(reported) => Some(reported.upload.clone()),
+            None => change.upload.clone(),
+        };
+        let first = self.first().unwrap_or(u64::MAX);
+        let mut made = record.made.iter().filter(|it| it.directory == id && it.number >= first);
+        let mut waiting = self.changes();
+        let is_next = |it: &MadeChange| {
+            let next = waiting.next();
+            next.is_some_and(|(number, change)| {
+                number == it.number && upload_of(number, change) == it.upload
+            })
+        };
+        uploads.values().all(may_replace) && made.all(is_next)
+    }
+
+    /// Notes which upload will be completed for a change, in place of any other.
     pub(super) fn uploaded(&mut self, number: u64, upload: &str) {
         if let Some(change) = self.queue.get_mut(&number) {
             change.upload = Some(upload.to_owned());
@@ -289,6 +321,8 @@ impl DurableDirectory {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::message::DurableReport;
+
     use super::*;
 
     /// Returns where a change is made that has this number, and a command of its own.
@@ -308,6 +342,78 @@ mod tests {
         assert!(durable.is_full() && durable.backlog_changes() == 65_536);
         assert_eq!(durable.done(Instant(0), 1), (Vec::new(), None));
         assert!(!durable.is_full());
+    }
+
+    const DIRECTORY: ObjectId = ObjectId(9);
+
+    /// An upload of a change, and the one that it replaces.
+    type Upload<'a> = (u64, &'a str, Option<&'a str>);
+
+    fn record(uploads: &[Upload<'_>], made: &[(u64, Option<&str>)]) -> DurableRecord {
+        let owned = |upload: Option<&str>| upload.map(str::to_owned);
+        let upload = |(number, upload, replaces): &Upload<'_>| RecordedUpload {
+            directory: DIRECTORY,
+            number: *number,
+            upload: (*upload).to_owned(),
+            replaces: owned(*replaces),
+        };
+        let change = |(number, upload): &(u64, Option<&str>)| MadeChange {
+            directory: DIRECTORY,
+            number: *number,
+            upload: owned(*upload),
+        };
+        let uploads = uploads.iter().map(upload).collect();
+        let made = made.iter().map(change).collect();
+        DurableRecord { uploads, made, report: DurableReport::default() }
+    }
+
+    /// Returns a directory in which three changes wait, the first with the upload `b` that has
+    /// replaced `a`.
+    fn waiting() -> DurableDirectory {
+        let mut durable = DurableDirectory::new("archive".to_owned(), 100);
+        durable.put(place(3), "one".to_owned(), ObjectId(1), 5);
+        durable.put(place(4), "two".to_owned(), ObjectId(2), 5);
+        durable.remove(place(5), "three".to_owned(), false);
+        durable.uploaded(3, "a");
+        durable.uploaded(3, "b");
+        durable
+    }
+
+    #[test]
+    fn upload_follows_only_on_the_one_that_it_replaces() {
+        let durable = waiting();
+        let follows = |upload, replaces| {
+            durable.is_followed_by(DIRECTORY, &record(&[(3, upload, replaces)], &[]))
+        };
+        assert!(follows("c", Some("b")));
+        assert!(follows("b", Some("a")), "the same report arrives twice");
+        assert!(!follows("a", None), "it was held up");
+        assert!(!follows("c", Some("a")));
+        let gone = record(&[(2, "a", None)], &[]);
+        assert!(!durable.is_followed_by(DIRECTORY, &gone), "the change does not wait any more");
+        let passed_over = record(&[(2, "a", None)], &[(2, Some("a"))]);
+        assert!(durable.is_followed_by(DIRECTORY, &passed_over), "the same report arrives twice");
+        let late = record(&[(3, "a", None)], &[]);
+        assert!(durable.is_followed_by(ObjectId(8), &late), "it is about another directory");
+    }
+
+    #[test]
+    fn changes_that_were_made_are_the_first_with_the_uploads_that_are_recorded() {
+        let durable = waiting();
+        let follows = |made: &[(u64, Option<&str>)]| {
+            durable.is_followed_by(DIRECTORY, &record(&[], made))
+        };
+        assert!(follows(&[(3, Some("b"))]));
+        assert!(follows(&[(3, Some("b")), (4, None), (5, None)]));
+        assert!(follows(&[(1, None), (2, Some("x")), (3, Some("b"))]), "the first two are gone");
+        assert!(!follows(&[(3, Some("a"))]), "it was held up");
+        assert!(!follows(&[(3, Some("b")), (4, Some("x"))]));
+        assert!(!follows(&[(4, None)]), "one before it waits");
+        assert!(!follows(&[(3, Some("b")), (4, None), (5, None), (6, None)]));
+        let both = record(&[(4, "x", None)], &[(3, Some("b")), (4, Some("x"))]);
+        assert!(durable.is_followed_by(DIRECTORY, &both));
+        let empty = DurableDirectory::new("archive".to_owned(), 100);
+        assert!(empty.is_followed_by(DIRECTORY, &both), "everything is there");
     }
 
     #[test]

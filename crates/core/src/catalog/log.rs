@@ -1,9 +1,9 @@
 //! The records of the log: every change of the catalog, with the choices already made.
 
 use sanderling_protocol::message::{
-    Attributes, BlockLength, ClientId, Concat, Create, DurableProgress, DurableReport, Forecast,
-    Join, MakeDurable, MoveCommit, MoveProposal, ObjectKind, Register, RegisterJob,
-    RegisterLimitedJob,
+    Attributes, BlockLength, ClientId, Concat, Create, DurableProgress, DurableRecord,
+    DurableReport, Forecast, Join, MakeDurable, MoveCommit, MoveProposal, ObjectKind, Register,
+    RegisterJob, RegisterLimitedJob,
 };
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
@@ -332,6 +332,13 @@ pub enum DurableAction {
         holder: Nonce,
         /// What was done, and what is missing.
         report: DurableReport,
+    },
+    /// What a manager has done, with what it takes for recorded.
+    Record {
+        /// The manager.
+        holder: Nonce,
+        /// What was done.
+        record: DurableRecord,
     },
 }
 

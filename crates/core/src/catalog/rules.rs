@@ -21,12 +21,14 @@ use serde::{Deserialize, Serialize};
 /// back. 10: the log has reports by which name a store lacks an object
 /// ([`DurableAction::Report`](super::DurableAction::Report)), which programs of before cannot read,
 /// and no writer's lease ends in the first 30 s after a start if bytes would be dropped by that.
+/// 11: the log has reports with what a manager takes for recorded
+/// ([`DurableAction::Record`](super::DurableAction::Record)), which programs of before cannot read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Rules(pub(super) u32);
 
 impl Rules {
     /// Those of this program.
-    pub(super) const LAST: Self = Self(10);
+    pub(super) const LAST: Self = Self(11);
 
     pub(super) const fn frees_in_slices(self) -> bool {
         self.0 >= 1

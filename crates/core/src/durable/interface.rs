@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::message::{
-    AdoptionStep, DurableLoss, DurableReport, DurableWork, Layout, StoreNode, StoreSlice,
+    AdoptionStep, DurableLoss, DurableRecord, DurableWork, Layout, StoreNode, StoreSlice,
 };
 use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Millis, NodeId, ObjectId, Refusal, Tier};
@@ -174,11 +174,12 @@ pub enum DurableOutput {
         /// What to do.
         step: AdoptionStep,
     },
-    /// Report to the namenode. Sent twice, it does the same as once.
+    /// Report to the namenode. Sent twice, it does the same as once. A refusal with
+    /// [`Refusal::NotManager`] ends the term and this drain: the next one begins with a new view.
     Report {
         /// The call.
         call: DurableCall,
         /// What was done, and what stores lack.
-        report: DurableReport,
+        record: DurableRecord,
     },
 }

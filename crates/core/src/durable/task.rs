@@ -76,6 +76,8 @@ pub(super) struct Task {
     pub(super) key: String,
     pub(super) kind: DurableChangeKind,
     pub(super) stage: Stage,
+    /// The upload that the namenode has recorded, once it has all reports.
+    pub(super) recorded: Option<String>,
     pub(super) is_calling: bool,
     pub(super) tries: u32,
     pub(super) retry_at: Option<Instant>,
@@ -152,7 +154,12 @@ impl Directory {
 
     /// Takes the changes of a view, which may be older than what was done since.
     pub(super) fn merge(&mut self, changes: Vec<DurableChange>) {
-        self.waits_from = changes.first().map_or(u64::MAX, |change| change.number);
+        let waits_from = changes.first().map_or(u64::MAX, |change| change.number);
+        self.waits_from = waits_from;
+        if !self.is_changing {
+            // A late report of an earlier term has shown that these were made.
+            self.tasks.retain(|number, task| *number >= waits_from || task.is_calling);
+        }
         for change in changes.into_iter().filter(|change| change.number > self.done) {
             let DurableChange { number, key, kind, upload } = change;
             match self.tasks.get_mut(&number) {
@@ -162,11 +169,13 @@ impl Directory {
                     }
                 }
                 None => {
+                    let recorded = upload.clone();
                     let stage = upload.map_or(Stage::Waiting, |upload| Stage::Stale { upload });
                     let task = Task {
                         key,
                         kind,
                         stage,
+                        recorded,
                         is_calling: false,
                         tries: 0,
                         retry_at: None,
@@ -238,19 +247,21 @@ impl Directory {
         }
     }
 
-    /// Passes over the first changes of which nothing is left to do. Returns the last of them.
-    pub(super) fn skip_first(&mut self) -> Option<u64> {
-        let mut last = None;
+    /// Passes over the first changes of which nothing is left to do. Returns each with the upload
+    /// that is recorded.
+    pub(super) fn skip_first(&mut self) -> Vec<(u64, Option<String>)> {
+        let mut skipped = Vec::new();
         while !self.is_changing
             && let Some(first) = self.tasks.first_entry()
             && first.get().kind == DurableChangeKind::Skip
             && !first.get().is_calling
             && first.get().ended_upload().is_none()
         {
-            self.done = *first.key();
-            last = Some(first.remove_entry().0);
+            let (number, task) = first.remove_entry();
+            self.done = number;
+            skipped.push((number, task.recorded));
         }
-        last
+        skipped
     }
 
     /// Returns the first changes that can be made visible, each with what the store is to do.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::message::{
-    Attributes, DurableChange, DurableChangeKind, DurableReply, Entry, Layout, MakeDurable,
+    Attributes, DurableChange, DurableChangeKind, DurableReply, DurableReport, DurableRequest,
+    Entry, Layout, MakeDurable,
 };
 use sanderling_protocol::order::StoreChange;
 use sanderling_protocol::{
@@ -19,6 +20,7 @@ mod choosing;
 mod content;
 mod datanodes;
 mod failing;
+mod late_reports;
 mod mistakes;
 mod renaming;
 mod restoring;
@@ -151,6 +153,8 @@ struct World {
     has_blocks: bool,
     /// Whether they are renamed often, and answers about it are lost.
     is_renaming: bool,
+    /// Whether reports are held up for long, and two managers lead in turn.
+    has_late_reports: bool,
     writers: Vec<Writer>,
     /// The bytes of all objects that were written.
     written: BTreeMap<ObjectId, Content>,
@@ -203,6 +207,7 @@ impl World {
             node_bytes,
             has_blocks: false,
             is_renaming: false,
+            has_late_reports: false,
             writers: Vec::new(),
             written: BTreeMap::new(),
             promised: BTreeSet::new(),
@@ -261,9 +266,15 @@ impl World {
 
     /// Another manager acts from now on. Calls of the one before may still be under way.
     fn lead(&mut self) {
+        let next = if self.has_late_reports { self.holder.0 % 2 + 1 } else { self.holder.0 + 1 };
+        self.lead_as(Nonce(next));
+    }
+
+    /// A manager acts from now on that may have led before.
+    fn lead_as(&mut self, next: Nonce) {
         let (holder, name, lease) = (self.holder, "m".to_owned(), Millis(0));
         let _ = self.log(Action::Manage { holder, name, lease });
-        self.holder = Nonce(self.holder.0 + 1);
+        self.holder = next;
         let (holder, name, lease) = (self.holder, "m".to_owned(), Millis(60_000));
         self.log(Action::Manage { holder, name, lease }).expect("it leads");
         self.drain = DurableDrain::default();
@@ -389,8 +400,12 @@ impl World {
                 let answer = Ok(self.store.adopt(&step, Millis(self.draw.below(3) * 1000)));
                 DurableInput::Adopted { call, answer }
             }
-            DurableOutput::Report { call, report } => {
-                let reported = self.report(self.holder, report);
+            DurableOutput::Report { call, record } => {
+                let reported = self.report(self.holder, record);
+                if let Err(Refusal::NotManager { .. }) = reported {
+                    // Its term ends, and it leads in another one.
+                    self.drain = DurableDrain::default();
+                }
                 DurableInput::Reported { call, is_done: reported.is_ok() }
             }
         })
@@ -427,22 +442,30 @@ impl World {
         }
     }
 
-    fn report(&mut self, holder: Nonce, report: DurableReport) -> Result<Reply, Refusal> {
-        let DurableReport { mut progress, mut missing } = report;
-        for (_, number, upload) in &progress.uploads {
-            self.numbers.insert(upload.clone(), *number);
+    fn report(&mut self, holder: Nonce, mut record: DurableRecord) -> Result<Reply, Refusal> {
+        for it in &record.uploads {
+            self.numbers.insert(it.upload.clone(), it.number);
         }
         match self.mistake {
-            Some(Mistake::RecordsNothing) => progress.uploads.clear(),
-            Some(Mistake::ForgetsProgress) if self.draw.below(2) == 0 => progress.done.clear(),
+            Some(Mistake::RecordsNothing) => {
+                record.uploads.clear();
+                record.made.iter_mut().for_each(|it| it.upload = None);
+            }
+            Some(Mistake::ForgetsProgress) if self.draw.below(2) == 0 => record.made.clear(),
             Some(Mistake::IgnoresNames) => {
+                let DurableReport { progress, missing } = &mut record.report;
                 progress.gone.extend(missing.drain(..).map(|it| (it.object, it.why)));
             }
+            Some(Mistake::ComparesNothing) => record = record.without_comparison(),
             _ => {}
         }
-        let action = match missing.is_empty() {
-            true => DurableAction::Progress { holder, progress },
-            false => DurableAction::Report { holder, report: DurableReport { progress, missing } },
+        let action = match record.into_request(holder) {
+            DurableRequest::Progress { holder, progress } => {
+                DurableAction::Progress { holder, progress }
+            }
+            DurableRequest::Report { holder, report } => DurableAction::Report { holder, report },
+            DurableRequest::Record { holder, record } => DurableAction::Record { holder, record },
+            other => panic!("{other:?}"),
         };
         self.log(Action::Durable(Box::new(action)))
     }
@@ -511,6 +534,10 @@ impl World {
                     self.delay(&output);
                     Some(DurableInput::Changed { call: *call, answer: Some((0, Some(failed()))) })
                 }
+                5 if self.has_late_reports && (is_report || is_change) => {
+                    self.delay(&output);
+                    None
+                }
                 // The answer is lost, and the transport sends the report again.
                 5..=8 if is_report => {
                     self.execute(&output)?;
@@ -527,20 +554,19 @@ impl World {
         }
     }
 
-    /// Has a call take effect later. Of a report without its uploads: one that is recorded late
-    /// would take the place of a later one.
+    /// Has a call take effect later. No datanode bounds how late a report is.
     fn delay(&mut self, output: &DurableOutput) {
-        let most = LATE_MAX.0 * if self.mistake == Some(Mistake::IsTooLate) { 3 } else { 1 };
+        let is_report = matches!(output, DurableOutput::Report { .. });
+        let is_too_late = self.mistake == Some(Mistake::IsTooLate);
+        let is_held_up = is_report && self.has_late_reports;
+        let most = LATE_MAX.0 * if is_too_late || is_held_up { 3 } else { 1 };
         let at = self.now + Millis(self.draw.below(most));
-        let mut output = output.clone();
-        if let DurableOutput::Report { report, .. } = &mut output {
-            report.progress.uploads.clear();
-        }
-        self.late.push((at, self.holder, output));
+        self.late.push((at, self.holder, output.clone()));
     }
 
     /// Executes what is late. A store goes on with what it was ordered, also when the datanode has
-    /// ended. The namenode refuses the report of a manager that does not lead any more.
+    /// ended. The namenode refuses the report of a manager that does not lead, and one that does
+    /// not follow on what was reported since.
     fn be_late(&mut self) -> Result<(), String> {
         let now = self.now;
         let (mut due, later): (Vec<_>, Vec<_>) =
@@ -548,8 +574,10 @@ impl World {
         self.late = later;
         due.sort_by_key(|(at, ..)| *at);
         for (_, holder, output) in due {
-            if let DurableOutput::Report { report, .. } = output {
-                let _ = self.report(holder, report);
+            if let DurableOutput::Report { record, .. } = output {
+                let _ = self.report(holder, record);
+            } else if self.has_late_reports {
+                self.execute(&self.without_passed_removals(output))?;
             } else {
                 self.execute(&output)?;
             }
@@ -592,7 +620,9 @@ impl World {
         for _ in 0..40 {
             match self.draw.below(10) {
                 0..=4 => self.act()?,
-                5 if self.draw.below(4) == 0 => self.lead(),
+                5 if self.draw.below(if self.has_late_reports { 1 } else { 4 }) == 0 => {
+                    self.lead();
+                }
                 _ => self.now = self.now + Millis(self.draw.below(8000)),
             }
             self.step(true)?;

@@ -241,6 +241,10 @@ impl Namenode {
                 self.bound_adoption(&mut report.progress);
                 Action::Durable(Box::new(DurableAction::Report { holder, report }))
             }
+            DurableRequest::Record { holder, mut record } => {
+                self.bound_adoption(&mut record.report.progress);
+                Action::Durable(Box::new(DurableAction::Record { holder, record }))
+            }
             other @ (DurableRequest::Look { .. }
             | DurableRequest::Overview
             | DurableRequest::States { .. }

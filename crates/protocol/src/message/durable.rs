@@ -75,6 +75,16 @@ pub enum DurableRequest {
         /// What was done, and what is missing.
         report: DurableReport,
     },
+    /// Reports what was done for durable directories: uploads with those that they replace, and
+    /// changes with the uploads by which they were made. A report of neither is a `Report` or a
+    /// `Progress`. Reply: `Done`. One that does not follow on what the namenode has recorded is
+    /// refused as a whole: the manager begins anew.
+    Record {
+        /// The manager.
+        holder: Nonce,
+        /// What was done.
+        record: DurableRecord,
+    },
 }
 
 /// A reply about durable directories.
@@ -114,6 +124,7 @@ impl DurableRequest {
             Self::Progress { .. } => "durable_progress",
             Self::WaitsToTake { .. } => "durable_waits_to_take",
             Self::Report { .. } => "durable_report",
+            Self::Record { .. } => "durable_record",
         }
     }
 
@@ -123,11 +134,12 @@ impl DurableRequest {
     pub const fn repeat(&self) -> Repetition {
         match self {
             Self::Make(_) => Repetition::Once,
-            // A datanode's present state; numbers of changes, steps, names and epochs are compared.
-            // A manager of before sends what is `gone` only once.
-            Self::ServeStores { .. } | Self::Progress { .. } | Self::Report { .. } => {
-                Repetition::Alike
-            }
+            // A datanode's present state; numbers of changes, steps, names, epochs and uploads are
+            // compared. A manager of before sends what is `gone` only once.
+            Self::ServeStores { .. }
+            | Self::Progress { .. }
+            | Self::Report { .. }
+            | Self::Record { .. } => Repetition::Alike,
             Self::Look { .. }
             | Self::Overview
             | Self::States { .. }
@@ -390,9 +402,11 @@ pub struct StoreNode {
 /// A report of what a manager has done for durable directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableProgress {
-    /// Uploads that are going to be completed: directory, number of the change, upload.
+    /// Uploads that are going to be completed: directory, number of the change, upload. Each takes
+    /// the place of any other. Only managers without [`DurableRecord`] send any, and those whose
+    /// namenode does not read it.
     pub uploads: Vec<(ObjectId, u64, String)>,
-    /// Changes that the store has, by directory: all up to this number.
+    /// Changes that the store has, by directory: all up to this number. Sent as `uploads` are.
     pub done: Vec<(ObjectId, u64)>,
     /// Directories whose oldest change cannot be made, and why; an empty text if it can again.
     pub stalled: Vec<(ObjectId, String)>,
@@ -424,6 +438,66 @@ impl DurableReport {
             false => DurableRequest::Report { holder, report: self },
         }
     }
+}
+
+/// A report of what a manager has done for durable directories, with what it takes for recorded. So
+/// the namenode recognizes one that was held up on its way: it does not follow on what others
+/// reported since.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableRecord {
+    /// Uploads that are going to be completed.
+    pub uploads: Vec<RecordedUpload>,
+    /// Changes that the stores have, of each directory in their order.
+    pub made: Vec<MadeChange>,
+    /// What else was done, and what is missing.
+    pub report: DurableReport,
+}
+
+impl DurableRecord {
+    /// Returns the request with which a manager sends the report. A namenode that does not read
+    /// [`DurableRequest::Record`] reads it, too, as long as it has no uploads and no changes.
+    #[must_use]
+    pub fn into_request(self, holder: Nonce) -> DurableRequest {
+        match self.uploads.is_empty() && self.made.is_empty() {
+            true => self.report.into_request(holder),
+            false => DurableRequest::Record { holder, record: self },
+        }
+    }
+
+    /// Returns the report for a namenode that takes each upload for the last one, and each change
+    /// for made.
+    #[must_use]
+    pub fn without_comparison(self) -> Self {
+        let Self { uploads, made, mut report } = self;
+        let uploads = uploads.into_iter().map(|it| (it.directory, it.number, it.upload));
+        report.progress.uploads.extend(uploads);
+        report.progress.done.extend(made.into_iter().map(|it| (it.directory, it.number)));
+        Self { uploads: Vec::new(), made: Vec::new(), report }
+    }
+}
+
+/// An upload that is going to be completed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedUpload {
+    /// The durable directory.
+    pub directory: ObjectId,
+    /// The number of the change.
+    pub number: u64,
+    /// The upload.
+    pub upload: String,
+    /// The upload of the change that was recorded before, if any. It was ended.
+    pub replaces: Option<String>,
+}
+
+/// A change that a store has, or that was passed over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeChange {
+    /// The durable directory.
+    pub directory: ObjectId,
+    /// The number of the change.
+    pub number: u64,
+    /// The upload of the change that was recorded last, if any.
+    pub upload: Option<String>,
 }
 
 /// An object that a datanode was to read back, and that its store does not have as it was. The

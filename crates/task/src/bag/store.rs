@@ -195,9 +195,20 @@ impl BagStore {
         self.backend.clear_drafts(&[&[""], &DIRECTORIES[..]].concat(), age);
     }
 
+    /// Reports objects as [`Self::name_strange`] does, and deletes what killed submissions left, if
+    /// it is old.
+    pub(super) async fn report_strange(
+        &self,
+        tasks: u32,
+        report: impl FnMut(&str),
+    ) -> Result<(), Failure> {
+        self.backend.clear_old_checks("agents").await;
+        self.name_strange(tasks, report).await
+    }
+
     /// Reports the objects that no agent of a bag of so many tasks has written. Everything goes on
     /// without them.
-    pub(super) async fn report_strange(
+    pub(super) async fn name_strange(
         &self,
         tasks: u32,
         mut report: impl FnMut(&str),

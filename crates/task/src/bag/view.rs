@@ -91,7 +91,7 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     let backend = TaskBackend::open(&session, &args.backend).await?;
     let store = BagStore::of(&backend, &args.bag.0)?;
     let record = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
-    store.report_strange(record.tasks, |strange| session.output.note(strange)).await?;
+    store.name_strange(record.tasks, |strange| session.output.note(strange)).await?;
     store.agents(|failure| session.output.note(format_args!("{failure}"))).await?;
     let each = |read: Result<(), &Failure>| {
         if let Err(failure) = read {

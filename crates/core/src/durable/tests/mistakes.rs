@@ -40,13 +40,15 @@ pub(super) enum Mistake {
     ReadsNothingBack,
     /// The namenode takes an object that its store lacks by one name for lost by any other.
     IgnoresNames,
+    /// The namenode takes each report for the last one.
+    ComparesNothing,
 }
 
 /// Makes a world with a mistake from a seed.
 type MadeWorld = fn(u64, Option<Mistake>) -> World;
 
 /// Each mistake, the world that shows it, and what the checker reports that is to find it.
-const FOUND: [(Mistake, MadeWorld, &str); 14] = [
+const FOUND: [(Mistake, MadeWorld, &str); 15] = [
     (Mistake::RecordsNothing, World::new, "which never was"),
     (Mistake::EndsNothing, World::new, "which never was"),
     (Mistake::IsTooLate, World::new, "which never was"),
@@ -61,6 +63,7 @@ const FOUND: [(Mistake, MadeWorld, &str); 14] = [
     (Mistake::ReadsElsewhere, World::with_blocks, "has other bytes than were written"),
     (Mistake::ReadsNothingBack, World::with_blocks, "was not read back"),
     (Mistake::IgnoresNames, World::with_renamings, "is lost, and was durable"),
+    (Mistake::ComparesNothing, World::with_late_order, "which never was"),
 ];
 
 impl World {

@@ -51,13 +51,13 @@ impl World {
         assert!(matches!(renamed, Ok(Ok(_))), "{renamed:?}");
     }
 
-    fn stored(&self) -> Vec<&str> {
+    pub(super) fn stored(&self) -> Vec<&str> {
         self.store.objects.keys().map(String::as_str).collect()
     }
 
     /// Shows the drain the work a few times and executes its calls. It gets the answers that are
     /// chosen; the others are lost.
-    fn go_on(&mut self, is_answered: impl Fn(&DurableOutput) -> bool) {
+    pub(super) fn go_on(&mut self, is_answered: impl Fn(&DurableOutput) -> bool) {
         for _ in 0..VIEWS {
             self.renew();
             self.drain.handle_deadline(self.now);
@@ -69,14 +69,14 @@ impl World {
     }
 
     /// Executes a call. The drain gets the answer, or it is lost.
-    fn end_call(&mut self, output: &DurableOutput, is_answered: bool) {
+    pub(super) fn end_call(&mut self, output: &DurableOutput, is_answered: bool) {
         let answer = self.execute(output).expect("the store shows a state of the directory");
         let answer = if is_answered { answer } else { Self::no_answer(output) };
         self.drain.handle(self.now, answer);
     }
 
     /// Executes calls up to one that is chosen, and returns that.
-    fn until(&mut self, is_chosen: impl Fn(&DurableOutput) -> bool) -> DurableOutput {
+    pub(super) fn until(&mut self, is_chosen: impl Fn(&DurableOutput) -> bool) -> DurableOutput {
         for _ in 0..VIEWS {
             self.view();
             while let Some(output) = self.drain.poll_output() {
@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-const fn changes_store(output: &DurableOutput) -> bool {
+pub(super) const fn changes_store(output: &DurableOutput) -> bool {
     matches!(output, DurableOutput::Change { .. })
 }
 
@@ -130,7 +130,7 @@ const fn reads_back(output: &DurableOutput) -> bool {
 }
 
 const fn reports_missing(output: &DurableOutput) -> bool {
-    matches!(output, DurableOutput::Report { report, .. } if !report.missing.is_empty())
+    matches!(output, DurableOutput::Report { record, .. } if !record.report.missing.is_empty())
 }
 
 /// The store has the new name, but the answer is lost. So the namenode passes to it when the old

@@ -1,8 +1,6 @@
 //! What becomes of lost blocks that a datanode does not read back, and when work is read again.
 
-use sanderling_protocol::message::{
-    DurableLoss, DurableRequest, DurableWork, LostBlock, StoreNode,
-};
+use sanderling_protocol::message::{DurableLoss, DurableWork, LostBlock, StoreNode};
 use sanderling_protocol::{BlockId, Epoch};
 
 use super::*;
@@ -51,7 +49,10 @@ fn ordered(drain: &mut DurableDrain) -> (DurableCall, NodeId) {
 
 fn reported(drain: &mut DurableDrain) -> (DurableCall, DurableReport) {
     match drain.poll_output() {
-        Some(DurableOutput::Report { call, report }) => (call, report),
+        Some(DurableOutput::Report { call, record }) => {
+            assert!(record.uploads.is_empty() && record.made.is_empty(), "{record:?}");
+            (call, record.report)
+        }
         other => panic!("a call has ended: {other:?}"),
     }
 }

@@ -213,10 +213,10 @@ fn blocks_that_found_room_are_reported_and_the_rest_goes_to_another_node() {
     let orders = ordered(&mut drain, NOW);
     let [(call, _, NodeId(1))] = orders.as_slice() else { panic!("{orders:?}") };
     answer(&mut drain, NOW, *call, 1);
-    let Some(DurableOutput::Report { call, report }) = drain.poll_output() else {
+    let Some(DurableOutput::Report { call, record }) = drain.poll_output() else {
         panic!("a block has a home again")
     };
-    let restored = report.progress.restored.iter();
+    let restored = record.report.progress.restored.iter();
     let blocks: Vec<BlockId> = restored.map(|restored| restored.block).collect();
     assert_eq!(blocks, [BlockId(20)]);
     drain.handle(NOW, DurableInput::Reported { call, is_done: true });
@@ -233,12 +233,12 @@ fn answer_without_a_block_is_a_failure() {
     drain.handle(NOW, view(1, 1, vec![loss(1, 10)], &[]));
     let (call, ..) = ordered(&mut drain, NOW)[0];
     answer(&mut drain, NOW, call, 0);
-    let Some(DurableOutput::Report { report, .. }) = drain.poll_output() else {
+    let Some(DurableOutput::Report { record, .. }) = drain.poll_output() else {
         panic!("it is stalled")
     };
     let reply = Box::new(OrderReply::Restored(Vec::new()));
     let why = DurableCallError::BadReply { node: NodeId(1), reply }.to_string();
-    assert_eq!(report.progress.stalled, [(ObjectId(1), why)]);
+    assert_eq!(record.report.progress.stalled, [(ObjectId(1), why)]);
     let now = wait(&mut drain);
     assert_eq!(ordered(&mut drain, now).len(), 1);
 }
@@ -256,11 +256,11 @@ fn fenced_node_is_passed_over_at_once_and_is_no_stall() {
     assert_ne!(node, first);
     // No node is left: that is a stall, and the nodes are tried again later.
     fail(&mut drain, NOW, call, fenced());
-    let Some(DurableOutput::Report { report, .. }) = drain.poll_output() else {
+    let Some(DurableOutput::Report { record, .. }) = drain.poll_output() else {
         panic!("it is stalled")
     };
     let why = "all datanodes that reach the store are to leave".to_owned();
-    assert_eq!(report.progress.stalled, [(ObjectId(1), why)]);
+    assert_eq!(record.report.progress.stalled, [(ObjectId(1), why)]);
     let later = NOW + RETRY_MAX;
     drain.handle(later, view(1, 2, vec![loss(1, 10)], &[]));
     assert_eq!(ordered(&mut drain, later).len(), 1);
