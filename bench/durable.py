@@ -5,10 +5,10 @@
     bench/durable.py --rounds 5 --links --rate-mib 5 --mib 128
 
 A round starts a cluster of 1, of 2 and of 4 datanodes in turn, the next round in the other order.
-Each datanode sends at most `--rate-mib` a second. Objects of 4 MiB enter a durable directory with
-one rename, so that nothing is copied before the clock starts; `fs sync` stops it. The rate of N
-datanodes is divided by N times that of one. Then blocks of 1 MiB are read, one after the other,
-without a copy and beside one.
+Each datanode sends at most `--rate-mib` a second. Objects of 4 MiB are written into a durable
+directory while no manager runs, so that nothing is copied before the clock starts. The clock starts
+with the manager; `fs sync` stops it. The rate of N datanodes is divided by N times that of one.
+Then blocks of 1 MiB are read, one after the other, without a copy and beside one.
 
 By default the store is a directory (`file://`) on tmpfs, and datanodes hold themselves back
 (`--egress-limit`): that counts each byte once, when it is read from its home, and not the bytes
@@ -50,7 +50,8 @@ COUNTS = (1, 2, 4)
 OBJECT_MIB = 4
 # What is copied beside readers, so that it takes equally long however many datanodes there are.
 BESIDE_MIB_PER_DATANODE = 128
-READ_SECONDS = 3
+# A copy gives way to a reader when the parts under way have ended, which takes a second or two.
+READ_SECONDS = 8
 # The store is not what limits if it takes twice what all datanodes send.
 STORE_FACTOR_MIN = 2.0
 SCALES = {count: Goal(f"copied by {count} datanodes / {count} x one", 0.8) for count in COUNTS[1:]}
@@ -124,7 +125,7 @@ def store_limit(world: World, options: argparse.Namespace) -> float:
     """
     with cluster(world, options, None, max(COUNTS), is_limited=False) as made:
         fill(made, "limit", options.mib)
-        rate = options.mib / copied(made, "limit")
+        rate = options.mib / copied(made)
     wanted = STORE_FACTOR_MIN * max(COUNTS) * options.rate_mib
     if rate < wanted and not options.quick:
         raise SystemExit(f"the store takes {rate:.0f} MiB/s, and {wanted:.0f} are needed so that "
@@ -140,7 +141,7 @@ def measured(world: World, options: argparse.Namespace, network: Links | None,
     for count in COUNTS if round_ % 2 == 0 else reversed(COUNTS):
         with cluster(world, options, network, count) as made:
             fill(made, "timed", options.mib)
-            rates[count] = options.mib / copied(made, "timed")
+            rates[count] = options.mib / copied(made)
             reads[count] = beside(made, options, count, round_)
         note(f"round {round_ + 1}, datanodes: {count}: copied {rates[count]:.1f} MiB/s, reads "
              f"{reads[count].ours:.1f} of {reads[count].peer:.1f} MiB/s")
@@ -156,11 +157,13 @@ def beside(made: Fleet, options: argparse.Namespace, count: int, round_: int) ->
     def while_copied() -> float:
         # Long enough, as reads take their part of what the datanodes send.
         fill(made, "beside", count * (16 if options.quick else BESIDE_MIB_PER_DATANODE))
-        made.cli("fs", "mv", "/beside", "/out/beside")
-        rate = read_rate(made, options)
-        if not backlog_bytes(made) and not options.quick:
-            raise Unavailable("the copy was over before the reads: choose a lower --rate-mib")
-        made.cli("fs", "sync", "/out")
+        waits = backlog_bytes(made)
+        with manager(made, "beside"):
+            machine.until("the copy begins", lambda: backlog_bytes(made) < waits)
+            rate = read_rate(made, options)
+            if not backlog_bytes(made) and not options.quick:
+                raise Unavailable("the copy was over before the reads: choose a lower --rate-mib")
+            made.cli("fs", "sync", "/out")
         return rate
 
     if round_ % 2 == 0:
@@ -179,22 +182,31 @@ def read_rate(made: Fleet, options: argparse.Namespace) -> float:
 
 
 def fill(made: Fleet, name: str, mib: int) -> None:
-    """Stores objects in a directory that is not durable."""
+    """Stores objects in the durable directory. No manager runs, so nothing is copied."""
     place = made.directory / name
     place.mkdir()
     first = place / "0"
     first.write_bytes(bytes(range(256)) * (OBJECT_MIB * MIB // 256))
     for at in range(1, mib // OBJECT_MIB):
         os.link(first, place / str(at))
-    made.cli("fs", "put", "-r", str(place), f"/{name}")
+    made.cli("fs", "put", "-r", str(place), f"/out/{name}")
 
 
-def copied(made: Fleet, name: str) -> float:
-    """Moves a directory into the durable one, and returns how long its copy took."""
+def copied(made: Fleet) -> float:
+    """Starts a manager, and returns how long it takes until everything is copied."""
     began = time.monotonic()
-    made.cli("fs", "mv", f"/{name}", f"/out/{name}")
-    made.cli("fs", "sync", "/out")
-    return time.monotonic() - began
+    with manager(made, "timed"):
+        made.cli("fs", "sync", "/out")
+        return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def manager(made: Fleet, name: str) -> Iterator[None]:
+    """Runs a manager, which copies what waits for the store. The name is given once."""
+    with contextlib.ExitStack() as stack:
+        words = ["manager", "--namenode", made.address, "--http", "none", "--name", name]
+        start(made.world, stack, made.directory, f"manager-{name}", words)
+        yield
 
 
 def backlog_bytes(made: Fleet) -> int:
@@ -212,7 +224,7 @@ def cluster(world: World, options: argparse.Namespace, network: Links | None, co
     """
     with contextlib.ExitStack() as stack:
         host = network.root if network else "127.0.0.1"
-        flags = ("--allow-unauthenticated",) if network else ()
+        flags = ("--no-manager", *(("--allow-unauthenticated",) if network else ()))
         made = stack.enter_context(
             fleet(world, datanodes=0, listen=f"{host}:0", namenode_flags=flags))
         url, variables = store(made, options, host, stack)

@@ -1,7 +1,7 @@
 //! A datanode's decisions about itself: when it registers, sends heartbeats and reports blocks,
 //! what each answer of the namenode means, when the node refuses writes, which damage it reports,
 //! what goes first over its link, what bodies of writes have of its memory, and how long the parts
-//! for a durable store are and how many of them are sent at once.
+//! for a durable store are, how many of them are sent at once, and when they give way to readers.
 //!
 //! [`crate::block_table`] decides about single blocks, [`crate::notices`] about notices. Every time
 //! that a caller passes is in microseconds of the datanode's own clock, which must not go back; it
@@ -26,6 +26,7 @@ pub mod repeat;
 pub mod report;
 pub mod store_reports;
 pub mod upload_window;
+pub mod upload_yield;
 
 pub use agent::{Act, Agent, SourceReading};
 pub use block_ends::{BlockEndStep, BlockEnds, LOOK_UP_BYTES};
@@ -49,3 +50,4 @@ pub use registration::{RegistrationState, RequestStamp};
 pub use report::{ReportProgress, ReportStep};
 pub use store_reports::StoreReports;
 pub use upload_window::{UploadWindow, WindowPart};
+pub use upload_yield::UploadYield;

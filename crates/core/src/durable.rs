@@ -248,11 +248,15 @@ impl DurableDrain {
         let Some(directory) = self.directories.get(&id) else { return };
         let store = directory.store.clone();
         let due: Vec<u64> = directory.due(now).collect();
+        let mut looked_up = BTreeSet::new();
         for number in due {
             let directory = self.directories.get(&id);
             let is_full = directory.is_none_or(|it| it.calling() >= it.window);
             if is_full || self.free_nodes(&store).next().is_none() {
                 return;
+            }
+            if self.waits_for_node((id, number), &mut looked_up) {
+                continue;
             }
             let Some(task) = self.task(id, number) else { continue };
             let (key, kind) = (task.key.clone(), task.kind);
@@ -318,7 +322,8 @@ impl DurableDrain {
         let Some((parts, end)) = task::parts_of(&layout, next, first, bounds) else {
             return self.fail(now, id, number, "the object's blocks do not follow each other");
         };
-        let is_last = end >= bytes;
+        let (parts, end) = spread::of_one_home(parts, end);
+        let (is_last, sources) = (end >= bytes, PartSources::of(&parts));
         let key = task.key.clone();
         let avoid = task.avoid;
         let Some(known) = self.directories.get(&id) else { return };
@@ -327,12 +332,15 @@ impl DurableDrain {
             return;
         }
         let (store, may_claim) = (known.store.clone(), known.may_claim);
-        let Some(node) = self.choose_node(known, &PartSources::of(&parts), avoid) else {
-            if self.is_reached(&store) {
-                // All of them are busy: again when an upload ends.
-                return;
+        let Some(node) = self.choose_node(known, &sources, avoid) else {
+            if !self.is_reached(&store) {
+                return self.fail(now, id, number, "no datanode reaches the store");
             }
-            return self.fail(now, id, number, "no datanode reaches the store");
+            // Again when an upload ends.
+            if let Some(task) = self.task(id, number) {
+                task.waits_with = Some(sources);
+            }
+            return;
         };
         let order = UploadOrder { directory: id, may_claim, store, key, upload, parts };
         self.upload((id, number), node, order, (is_last, end));
@@ -351,6 +359,7 @@ impl DurableDrain {
         let sources = PartSources::of(&order.parts);
         if let Some(task) = self.task(directory, number) {
             task.is_calling = true;
+            task.waits_with = None;
         }
         let call = self.call(CallPurpose::Upload { directory, number, node, is_last, end });
         self.sending.begin(call, sources.sent(node));
@@ -558,12 +567,57 @@ impl DurableDrain {
         self.nodes.values().any(|(node, _)| node.stores.iter().any(|name| name == store))
     }
 
-    /// Returns the nodes that reach a store and may get another order, with the orders that each
-    /// has.
-    fn free_nodes(&self, store: &str) -> impl Iterator<Item = &(StoreNode, usize)> {
+    /// Returns the nodes that reach a store, with the orders that each has.
+    fn reaching_nodes(&self, store: &str) -> impl Iterator<Item = &(StoreNode, usize)> {
         let reaches = move |node: &StoreNode| node.stores.iter().any(|name| name == store);
-        let nodes = self.nodes.values();
-        nodes.filter(move |(node, uploads)| reaches(node) && *uploads < UPLOADS_PER_NODE_MAX)
+        self.nodes.values().filter(move |(node, _)| reaches(node))
+    }
+
+    /// Returns those that may get another order.
+    fn free_nodes(&self, store: &str) -> impl Iterator<Item = &(StoreNode, usize)> {
+        self.reaching_nodes(store).filter(|(_, orders)| *orders < UPLOADS_PER_NODE_MAX)
+    }
+
+    /// Returns the node that is to send parts to a directory's store, of those that are free: the
+    /// one where that costs least ([`SendLoad::cost`]); not one that failed, if there is another
+    /// one. `None` if none is free, or if it costs less at a busy one that has more of the bytes:
+    /// its orders end.
+    fn choose_node(
+        &self,
+        directory: &Directory,
+        parts: &PartSources,
+        avoid: Option<NodeId>,
+    ) -> Option<NodeId> {
+        let cost = |node: NodeId| self.sending.cost(parts, node);
+        let failed = |node: NodeId| directory.failed.uploads_last(node);
+        let best = self.free_nodes(&directory.store).min_by_key(|(node, orders)| {
+            let id = node.node;
+            (failed(id), Some(id) == avoid, cost(id), *orders, id)
+        });
+        let best = best.map(|(node, _)| node.node)?;
+        let is_better = |(node, orders): &(StoreNode, usize)| {
+            let (id, is_busy) = (node.node, *orders >= UPLOADS_PER_NODE_MAX);
+            let has_more = parts.elsewhere(id) < parts.elsewhere(best);
+            is_busy && !failed(id) && Some(id) != avoid && has_more && cost(id) < cost(best)
+        };
+        let waits = self.reaching_nodes(&directory.store).any(is_better);
+        (!waits).then_some(best)
+    }
+
+    /// Returns whether a change waits for a node, by what was last looked up of its bytes. Of those
+    /// that would go by the same node one is `looked_up` at a time: the places may have changed.
+    fn waits_for_node(
+        &self,
+        (directory, number): (ObjectId, u64),
+        looked_up: &mut BTreeSet<NodeId>,
+    ) -> bool {
+        let Some(directory) = self.directories.get(&directory) else { return false };
+        let Some(task) = directory.tasks.get(&number) else { return false };
+        let Some(parts) = task.waits_with.as_ref().filter(|_| task.ended_upload().is_none()) else {
+            return false;
+        };
+        let node = self.choose_node(directory, parts, task.avoid);
+        node.is_none_or(|node| !looked_up.insert(node))
     }
 
     /// Takes for each directory which nodes reach its store.
@@ -573,23 +627,6 @@ impl DurableDrain {
             let reaching = nodes.filter(|node| node.stores.contains(store));
             failed.see(reaching.map(|node| node.node));
         }
-    }
-
-    /// Returns the node that is to send parts to a directory's store, of those that are free: the
-    /// one with the fewest bytes that it sends already or would have to read from other nodes
-    /// first; not one that failed, if there is another one.
-    fn choose_node(
-        &self,
-        directory: &Directory,
-        parts: &PartSources,
-        avoid: Option<NodeId>,
-    ) -> Option<NodeId> {
-        let best = self.free_nodes(&directory.store).min_by_key(|(node, orders)| {
-            let id = node.node;
-            let bytes = self.sending.of(id).saturating_add(parts.elsewhere(id));
-            (directory.failed.uploads_last(id), Some(id) == avoid, bytes, *orders, id)
-        });
-        best.map(|(node, _)| node.node)
     }
 }
 

@@ -6,13 +6,25 @@
 //! by its weight ([`weights`]): new ones seldom, and those that are expected to go before their
 //! blocks. The weight decides how often a node is drawn, not which of two is fuller, so that a
 //! fleet of machines of all ages stays even. Nodes that their cloud recommends to leave come last.
+//!
+//! Below a durable directory blocks are placed in runs ([`BlockRun`]): a node is chosen for the
+//! first block of the parts that one request uploads later, and their other blocks follow it there.
 
 use std::collections::BTreeMap;
 
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::{Millis, NodeId, Refusal, StorageClass, Tier, WhenFull};
 
 use crate::catalog::{Placement, allocated_bytes};
+use crate::datanode::JOINED_BYTES_MAX;
+use crate::durable::PART_BYTES_MIN;
 use crate::preemption::Model;
+
+/// Blocks of a run, if each is as long as it may be: those of as many whole parts of an upload as
+/// one request sends, 32 MiB. A part whose blocks are on several nodes leaves most of them twice,
+/// because one node uploads it. Parts that several nodes upload take a request each.
+pub const RUN_BLOCKS: usize =
+    (JOINED_BYTES_MAX / PART_BYTES_MIN * PART_BYTES_MIN) as usize / BLOCK_BYTES_MAX as usize;
 
 /// How long a writer waits before it retries when its class requires waiting for room. Room appears
 /// when objects are deleted or copies dropped, which takes a round trip to a datanode; each attempt
@@ -89,6 +101,11 @@ impl Candidates {
         self.all.is_empty()
     }
 
+    /// Returns the index of a node; `None` if it may get no blocks.
+    fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.all.iter().position(|candidate| candidate.node == node)
+    }
+
     fn on_host(&self, host: &str) -> &[usize] {
         self.by_host.get(host).map(Vec::as_slice).unwrap_or_default()
     }
@@ -149,6 +166,45 @@ pub struct PlacementRequest<'a> {
     pub avoid: &'a [NodeId],
     /// A machine to be near to, if it has room.
     pub near_host: Option<&'a str>,
+    /// Where the blocks begin in their object, if they are placed in runs.
+    pub run: Option<BlockRun>,
+}
+
+/// Where the blocks of a request begin among the runs of their object.
+///
+/// Each run has [`RUN_BLOCKS`] blocks. The first one gets its node as any block does. The others go
+/// to the node of the one before, as long as that takes blocks, is neither avoided nor at risk, and
+/// has room. Else another node is chosen, and the rest of the run goes there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRun {
+    /// How many blocks the object has before.
+    pub blocks_before: usize,
+    /// The home of the last one of them.
+    pub last_home: Option<NodeId>,
+}
+
+/// The run of the block that is placed next.
+struct OpenRun {
+    blocks_before: usize,
+    /// The candidate with the block before.
+    last: Option<usize>,
+}
+
+impl OpenRun {
+    fn of(run: BlockRun, candidates: &Candidates) -> Self {
+        let last = run.last_home.and_then(|home| candidates.index_of(home));
+        Self { blocks_before: run.blocks_before, last }
+    }
+
+    /// Returns the candidate that has the run's blocks; `None` if the next block is its first one.
+    fn node(&self) -> Option<usize> {
+        self.last.filter(|_| !self.blocks_before.is_multiple_of(RUN_BLOCKS))
+    }
+
+    const fn placed(&mut self, on: usize) {
+        self.blocks_before += 1;
+        self.last = Some(on);
+    }
 }
 
 /// Draws the numbers that placement needs: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
@@ -239,9 +295,11 @@ pub fn place(
     }
     let mut places = PlacementDraft { candidates, room, taken: Vec::new() };
     let mut placed = Vec::with_capacity(sizes.len());
+    let mut run = request.run.map(|run| OpenRun::of(run, candidates));
     for bytes_max in sizes {
         let bytes = u64::from(allocated_bytes(*bytes_max));
-        let Some((index, tier)) = choose(draw, &places, request, bytes) else {
+        let before = run.as_ref().and_then(OpenRun::node);
+        let Some((index, tier)) = choose(draw, &places, request, before, bytes) else {
             if placed.len() >= least {
                 break;
             }
@@ -252,6 +310,9 @@ pub fn place(
             "a block is placed where it fits"
         );
         places.taken.push((index, tier, bytes));
+        if let Some(run) = &mut run {
+            run.placed(index);
+        }
         let node = candidates.all[index].node;
         placed.push(Placement { node, tier, bytes_max: *bytes_max });
     }
@@ -271,10 +332,13 @@ fn no_room(class: StorageClass, bytes: u64) -> Refusal {
     }
 }
 
+/// Chooses the node of one block: the one with the blocks `before` it in its run, if that suits as
+/// the nodes do that are preferred.
 fn choose<R: Fn(NodeId, Tier, RoomView) -> TierSpace>(
     draw: &mut Draw,
     places: &PlacementDraft<'_, R>,
     request: &PlacementRequest<'_>,
+    before: Option<usize>,
     bytes: u64,
 ) -> Option<(usize, Tier)> {
     let all = &places.candidates.all;
@@ -284,6 +348,9 @@ fn choose<R: Fn(NodeId, Tier, RoomView) -> TierSpace>(
     let own = request.class.tier;
     let shows_room = |index: usize| places.room(index, own, RoomView::Heartbeat).0 >= bytes;
     let is_sure = |index: usize| safe(index) && shows_room(index);
+    if let Some(index) = before.filter(|it| is_sure(*it)) {
+        return Some((index, own));
+    }
     let shown = draw_among(draw, all, near.iter().copied().filter(|it| is_sure(*it)))
         .or_else(|| draw_any(draw, places.candidates, is_sure));
     if let Some(two) = shown {
@@ -294,6 +361,9 @@ fn choose<R: Fn(NodeId, Tier, RoomView) -> TierSpace>(
     while let Some(asked) = tier {
         let fits = |index: usize| places.room(index, asked, RoomView::Account).0 >= bytes;
         let best = |two: (usize, usize)| places.emptier(two, asked, RoomView::Account);
+        if let Some(index) = before.filter(|it| fits(*it) && safe(*it)) {
+            return Some((index, asked));
+        }
         let found = draw_among(draw, all, near.iter().copied().filter(|it| fits(*it) && safe(*it)))
             .or_else(|| draw_any(draw, places.candidates, |it| safe(it) && fits(it)))
             .or_else(|| draw_among(draw, all, every().filter(|it| fits(*it) && safe(*it))))

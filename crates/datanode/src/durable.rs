@@ -13,6 +13,7 @@ mod opened_directories;
 mod options;
 mod overlaps;
 mod own_names;
+mod read_yield;
 pub(crate) mod report;
 mod send_window;
 mod store_error;
@@ -38,6 +39,8 @@ use self::files::Files;
 use self::left_uploads::{BegunUpload, LeftUpload, LeftUploads};
 use self::options::check_apart;
 pub use self::options::{DurableOptions, DurableStoreError};
+pub(crate) use self::read_yield::ClientReads;
+use self::read_yield::{OrderedParts, ReadYield};
 use self::send_window::SendWindow;
 use self::store_error::StoreError;
 
@@ -80,6 +83,8 @@ pub(crate) struct DurableStores {
     stores: BTreeMap<String, DurableStore>,
     /// Units of memory for parts that are joined with the one before.
     joined_parts: Semaphore,
+    /// The parts that are under way to all of them.
+    sending: Arc<ReadYield>,
     /// Uploads that orders have left in the stores.
     left: LeftUploads,
 }
@@ -205,10 +210,12 @@ impl DurableStores {
     ) -> Result<Self, DurableStoreError> {
         options.iter().try_for_each(DurableOptions::refuse_users)?;
         let mut stores = BTreeMap::new();
+        let sending = Arc::new(ReadYield::new());
         for one in options {
             let (url, medium) = (one.url.clone(), one.open()?);
             let (owner, joins) = (Mutex::default(), Mutex::default());
-            let store = DurableStore { url, medium, owner, joins, window: SendWindow::new() };
+            let window = SendWindow::new(Arc::clone(&sending));
+            let store = DurableStore { url, medium, owner, joins, window };
             if stores.insert(one.name.clone(), store).is_some() {
                 return Err(DurableStoreError::Twice { name: one.name.clone() });
             }
@@ -216,7 +223,18 @@ impl DurableStores {
         check_stores_apart(options).await?;
         let units = usize::try_from(joined_bytes / JOINED_UNIT_BYTES).unwrap_or_default();
         let (joined_parts, left) = (Semaphore::new(units), LeftUploads::default());
-        Ok(Self { stores, joined_parts, left })
+        Ok(Self { stores, joined_parts, sending, left })
+    }
+
+    /// Lets uploads give way from now on to clients whose reads this counts: nothing else limits
+    /// what the node sends.
+    pub(crate) fn yield_to(&self, reads: impl Fn() -> ClientReads + Send + Sync + 'static) {
+        self.sending.watch(reads);
+    }
+
+    /// Counts the parts of an order, which are to be sent in its time.
+    pub(crate) fn order(&self, parts: usize) -> OrderedParts<'_> {
+        self.sending.order(parts)
     }
 
     fn find(&self, name: &str) -> Result<&DurableStore, Refusal> {
@@ -313,8 +331,8 @@ impl DurableStores {
         }
     }
 
-    /// Sends one part of an upload, once those under way leave it room. Returns what the store
-    /// answered.
+    /// Sends one part of an upload, once those under way and clients that read leave it room.
+    /// Returns what the store answered.
     ///
     /// # Errors
     /// As [`Self::begin`].

@@ -8,7 +8,7 @@ use sanderling_transport::{Memory, Pool, Revocations, Secret};
 use crate::activity::Activity;
 use crate::clock::ProcessClock;
 use crate::counters::Counters;
-use crate::durable::DurableStores;
+use crate::durable::{ClientReads, DurableStores};
 use crate::join::{Addresses, Joiner};
 use crate::link::Link;
 use crate::local::Local;
@@ -59,6 +59,13 @@ impl Node {
         let mut registry = registry();
         let counters = Arc::new(Counters::new(&mut registry));
         let store = Arc::new(store);
+        if options.egress_limit.is_none() {
+            let blocks = Arc::clone(&store);
+            stores.yield_to(move || ClientReads {
+                bytes: blocks.sent_bytes(),
+                is_leaving: blocks.is_fenced(),
+            });
+        }
         let link = Link::new(options.egress_limit, options.pushes_in_flight_max, clock);
         let link = Arc::new(link);
         let activity = Arc::new(Activity::new(Arc::clone(&store), Arc::clone(&link)));

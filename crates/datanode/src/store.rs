@@ -28,7 +28,9 @@ use crate::write_queue::WriteQueue;
 /// Bytes that passed since the node started.
 #[derive(Debug, Default)]
 struct TrafficTotals {
+    /// Read by clients over the network, and by those on this machine in its memory.
     read_bytes: AtomicU64,
+    read_here_bytes: AtomicU64,
     uploaded_bytes: AtomicU64,
     written_bytes: AtomicU64,
     pushed_bytes: AtomicU64,
@@ -93,9 +95,19 @@ impl BlockStore {
         self.table.read()
     }
 
-    /// Counts bytes that a client has read.
+    /// Counts bytes that a client has read over the network.
     pub(crate) fn count_read(&self, bytes: u64) {
         self.traffic.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that a client on this machine has read in its memory.
+    pub(crate) fn count_read_here(&self, bytes: u64) {
+        self.traffic.read_here_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that clients have read over the network.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.traffic.read_bytes.load(Ordering::Relaxed)
     }
 
     /// Counts bytes that a datanode has read, which sends them to a store.
@@ -172,7 +184,7 @@ impl BlockStore {
             blocks: self.table.read().blocks(),
             dram_used_bytes: self.tiers.used_bytes(Tier::Dram),
             disk_used_bytes: self.tiers.used_bytes(Tier::Disk),
-            read_bytes_total: traffic.read_bytes.load(Ordering::Relaxed),
+            read_bytes_total: self.sent_bytes() + traffic.read_here_bytes.load(Ordering::Relaxed),
             written_bytes_total: traffic.written_bytes.load(Ordering::Relaxed),
             pushed_bytes_total: traffic.pushed_bytes.load(Ordering::Relaxed),
             stored_bytes_total: traffic.stored_bytes.load(Ordering::Relaxed),

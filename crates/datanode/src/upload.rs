@@ -135,6 +135,7 @@ impl Uploader {
         parts: Vec<UploadPart>,
     ) -> Result<Vec<String>, Refusal> {
         let mut number = parts.first().map_or(0, |part| part.number);
+        let mut ordered = self.stores.order(parts.len());
         let (mut rest, mut sent) = (VecDeque::from(parts), Vec::new());
         // How many of the rest go alone, because they failed as one.
         let mut alone = 0_usize;
@@ -151,6 +152,7 @@ impl Uploader {
                 Ok(taken) => {
                     sent.push(taken);
                     rest.drain(..joined.count);
+                    ordered.sent(joined.count);
                     alone = alone.saturating_sub(1);
                     number += 1;
                 }

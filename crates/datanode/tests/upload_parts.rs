@@ -1,8 +1,11 @@
-//! How many requests an upload to the bucket of a durable directory takes.
+//! How many requests an upload to the bucket of a durable directory takes, and when its parts give
+//! way to clients that read.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -17,7 +20,7 @@ use sanderling_protocol::{BlockId, Epoch, ObjectId, Order, OrderReply, Refusal};
 use sanderling_transport::CallError;
 use tokio::net::TcpListener;
 
-use crate::harness::{Caller, Served, bytes};
+use crate::harness::{Caller, Served, bytes, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,6 +41,11 @@ struct Bucket {
     too_long: usize,
     /// The checksum of each part, where the parts themselves are too many to keep.
     sums: Option<BTreeMap<u32, u32>>,
+    /// How long it takes for a part.
+    takes: Duration,
+    /// The parts that it is taking, and how many it has taken.
+    taking: usize,
+    taken: usize,
 }
 
 type Parameters = BTreeMap<String, String>;
@@ -49,7 +57,15 @@ async fn answer(
     Query(parameters): Query<Parameters>,
     body: Body,
 ) -> Response {
+    let is_part = parameters.contains_key("partNumber");
+    bucket.lock().taking += usize::from(is_part);
     let body = to_bytes(body, usize::MAX).await.unwrap();
+    if is_part {
+        let takes = bucket.lock().takes;
+        tokio::time::sleep(takes).await;
+        let mut bucket = bucket.lock();
+        (bucket.taking, bucket.taken) = (bucket.taking - 1, bucket.taken + 1);
+    }
     let key = uri.path().trim_start_matches("/bucket").trim_start_matches('/').to_owned();
     bucket.lock().answer(method, key, &parameters, body)
 }
@@ -345,4 +361,64 @@ async fn parts_are_joined_as_far_as_there_is_memory_for_the_buffers_of_their_blo
         }
         packed.server.stop().await;
     }
+}
+
+/// What a client reads while the bucket takes no part, and while it takes one.
+#[derive(Debug, Default)]
+struct Reads {
+    alone: usize,
+    beside: usize,
+}
+
+/// The client is slow while the bucket takes a part, as on a link that both share.
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_leave_a_client_that_reads_most_of_the_time() {
+    const ORDERS: usize = 12;
+    let packed = Packed::start_with(vec![MIB], None).await;
+    packed.bucket.lock().takes = Duration::from_millis(100);
+    let (reads, is_over) = (Arc::<Mutex<Reads>>::default(), Arc::new(AtomicBool::new(false)));
+    let reader = {
+        let (caller, bucket) = (packed.caller.clone(), Arc::clone(&packed.bucket));
+        let (reads, is_over) = (Arc::clone(&reads), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                caller.read(1, 1, 0, 64 << 10).await.unwrap();
+                let is_taking = bucket.lock().taking > 0;
+                let pause = if is_taking { 20 } else { 1 };
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                let mut reads = reads.lock();
+                *if is_taking { &mut reads.beside } else { &mut reads.alone } += 1;
+            }
+        })
+    };
+    until("the client reads", || reads.lock().alone > 100).await;
+    let order = |number: usize| {
+        let order = UploadOrder {
+            directory: ObjectId(7),
+            may_claim: true,
+            store: "s".to_owned(),
+            key: number.to_string(),
+            upload: None,
+            parts: packed.parts(),
+        };
+        let caller = packed.caller.clone();
+        tokio::spawn(async move { caller.order(Order::Upload(Box::new(order))).await })
+    };
+    // The first one shows that there is a client.
+    order(0).await.unwrap();
+    *reads.lock() = Reads::default();
+    let orders: Vec<_> = (1..ORDERS).map(order).collect();
+    until("parts are taken beside the client", || packed.bucket.lock().taken >= 5).await;
+    {
+        let reads = reads.lock();
+        assert!(reads.alone > 10 * reads.beside, "parts follow each other at once: {reads:?}");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    reader.await.unwrap();
+    for order in orders {
+        let sent = order.await.unwrap();
+        assert!(matches!(sent, OrderReply::Uploaded { .. }), "{sent:?}");
+    }
+    assert_eq!(packed.bucket.lock().taken, ORDERS);
+    packed.server.stop().await;
 }

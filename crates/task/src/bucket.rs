@@ -243,9 +243,8 @@ impl TaskBucket {
     ) {
         let place = self.place(directory);
         let Ok(listed) = self.store.list_with_delimiter(Some(&place)).await else { return };
-        let is_named = |it: &ObjectMeta| {
-            it.location.filename().is_some_and(|name| name.starts_with(start))
-        };
+        let is_named =
+            |it: &ObjectMeta| it.location.filename().is_some_and(|name| name.starts_with(start));
         let left: Vec<ObjectMeta> = listed.objects.into_iter().filter(is_named).collect();
         if left.is_empty() {
             return;

@@ -15,4 +15,5 @@ mod pacing;
 mod reading_back;
 mod renaming;
 mod seen;
+mod spread;
 mod vanishing;

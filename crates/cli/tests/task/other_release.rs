@@ -135,8 +135,7 @@ fn task_of_a_bag_whose_generations_are_of_a_later_release_has_not_failed() {
         let whole = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
         whole.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
     };
-    let replaced: Vec<Replaced> =
-        manifests().into_iter().map(Replaced::by_later_release).collect();
+    let replaced: Vec<Replaced> = manifests().into_iter().map(Replaced::by_later_release).collect();
     let mut second = place.agent("spot", &["--at-once", "2", "--retries", "0"]);
     // An agent prints how a run has ended after it has recorded that.
     until("the other release is named", SOON, || {

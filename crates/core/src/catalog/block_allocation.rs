@@ -1,9 +1,11 @@
 //! New blocks, at the places that were chosen for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use sanderling_protocol::{Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
+use sanderling_protocol::message::BlockLength;
+use sanderling_protocol::{BlockId, Epoch, JobId, Millis, NodeId, ObjectId, Refusal, Tier};
 
+use super::Catalog;
 use super::block::{Block, BlockState, allocated_bytes};
 use super::log::Placement;
 use super::members::Nodes;
@@ -31,6 +33,28 @@ pub(super) fn check_placed(nodes: &Nodes, placed: &[Placement]) -> Result<(), Re
         }
     }
     Ok(())
+}
+
+impl Catalog {
+    /// Returns how many blocks an object has once these have ended, and the home of the last one.
+    /// A block that ends without bytes is none. Cost: linear in those that end.
+    pub(crate) fn blocks_after(
+        &self,
+        id: ObjectId,
+        ended: &[BlockLength],
+    ) -> (usize, Option<NodeId>) {
+        let is_removed = |ended: &&BlockLength| {
+            let block = self.blocks.get(&ended.block).filter(|block| block.object == id);
+            ended.length == 0 && block.is_some_and(|block| block.length == 0)
+        };
+        let removed: BTreeSet<BlockId> =
+            ended.iter().filter(is_removed).map(|ended| ended.block).collect();
+        let data = self.objects.get(&id).and_then(|object| object.data());
+        let blocks = data.map(|data| data.blocks.as_slice()).unwrap_or_default();
+        let last = blocks.iter().rev().find(|block| !removed.contains(*block));
+        let home = last.and_then(|block| self.blocks.get(block)?.home);
+        (blocks.len().saturating_sub(removed.len()), home)
+    }
 }
 
 /// Returns a new block of an object, which may be written.

@@ -653,28 +653,45 @@ impl Catalog {
 
     /// Refuses more bytes or names below a durable directory whose store does not keep up.
     pub(crate) fn check_backlog(&self, path: &Path) -> Result<(), Refusal> {
-        if self.durables.is_empty() {
+        let Some(id) = self.durable_above(path) else { return Ok(()) };
+        self.check_adopted(id)?;
+        let Some(durable) = self.durables.get(id).filter(|durable| durable.is_full()) else {
             return Ok(());
+        };
+        let why = format!(
+            "{} changes with {} wait for the store {}: {}",
+            durable.backlog_changes(),
+            amount::bytes(durable.backlog_bytes()),
+            durable.store,
+            if durable.stalled.is_empty() { "it is slower" } else { &durable.stalled },
+        );
+        Err(Refusal::RetryAfter { after: STORE_PAUSE, why })
+    }
+
+    /// Returns the durable directory at or above a path, whose last names may be missing. Cost: the
+    /// names of the path, while any directory is durable.
+    fn durable_above(&self, path: &Path) -> Option<ObjectId> {
+        if self.durables.is_empty() {
+            return None;
         }
         let mut at = ROOT;
         for name in path.components() {
-            let Some(child) = self.container_child(at, name) else { return Ok(()) };
-            at = child;
-            let Some(durable) = self.durables.get(at) else { continue };
-            self.check_adopted(at)?;
-            if durable.is_full() {
-                let why = format!(
-                    "{} changes with {} wait for the store {}: {}",
-                    durable.backlog_changes(),
-                    amount::bytes(durable.backlog_bytes()),
-                    durable.store,
-                    if durable.stalled.is_empty() { "it is slower" } else { &durable.stalled },
-                );
-                return Err(Refusal::RetryAfter { after: STORE_PAUSE, why });
+            at = self.container_child(at, name)?;
+            if self.durables.contains(at) {
+                return Some(at);
             }
-            return Ok(());
         }
-        Ok(())
+        None
+    }
+
+    /// Returns whether a path is in a durable directory; its last names may be missing.
+    pub(crate) fn is_path_in_durable(&self, path: &Path) -> bool {
+        self.durable_above(path).is_some()
+    }
+
+    /// Returns whether an object is in a durable directory. Cost: as [`Self::durable_at`].
+    pub(crate) fn is_in_durable(&self, id: ObjectId) -> bool {
+        self.durable_at(id).is_some()
     }
 
     /// Refuses a name right below a durable directory that its store needs itself.

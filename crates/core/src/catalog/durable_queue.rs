@@ -400,9 +400,8 @@ mod tests {
     #[test]
     fn changes_that_were_made_are_the_first_with_the_uploads_that_are_recorded() {
         let durable = waiting();
-        let follows = |made: &[(u64, Option<&str>)]| {
-            durable.is_followed_by(DIRECTORY, &record(&[], made))
-        };
+        let follows =
+            |made: &[(u64, Option<&str>)]| durable.is_followed_by(DIRECTORY, &record(&[], made));
         assert!(follows(&[(3, Some("b"))]));
         assert!(follows(&[(3, Some("b")), (4, None), (5, None)]));
         assert!(follows(&[(1, None), (2, Some("x")), (3, Some("b"))]), "the first two are gone");

@@ -1,7 +1,9 @@
-//! How uploads are spread over the nodes: what each sends for those under way, and where the bytes
-//! of an order are.
+//! How uploads are spread over the nodes: what each sends for those under way, where the bytes of
+//! an order are, and what it costs that a node uploads them.
 //!
 //! A block that another node uploads leaves two nodes: its home, and then the one that uploads it.
+//! The home sends it in any case. So another node uploads only what would wait for long at its
+//! home, and the parts of an order are at one place, if they are at any.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +11,11 @@ use sanderling_protocol::NodeId;
 use sanderling_protocol::order::UploadPart;
 
 use super::interface::DurableCall;
+
+/// As how many bytes to send each one counts that a node has to read from another one. Three: of
+/// orders of one length, a home that has four, as many as it may have, leaves the next one to a
+/// node that has none. With fewer, it keeps the next one itself. Chosen, not measured.
+const FETCHED_WEIGHT: u64 = 3;
 
 /// Bytes that nodes send for the orders under way, to a store or to the node that uploads.
 #[derive(Debug, Default)]
@@ -18,7 +25,7 @@ pub(super) struct SendLoad {
 }
 
 /// Where the bytes of an order's parts are.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct PartSources {
     /// All of them, with those that live in the catalog.
     bytes: u64,
@@ -29,6 +36,15 @@ impl SendLoad {
     /// Returns the bytes that a node sends.
     pub(super) fn of(&self, node: NodeId) -> u64 {
         self.of_node.get(&node).copied().unwrap_or_default()
+    }
+
+    /// Returns what it costs that a node uploads these parts too: the bytes that it sends then,
+    /// among which those count for more that it has to read from others first. Of equal sums that
+    /// with fewer such bytes is less.
+    pub(super) fn cost(&self, parts: &PartSources, by: NodeId) -> (u64, u64) {
+        let fetched = parts.elsewhere(by);
+        let weighed = fetched.saturating_mul(FETCHED_WEIGHT);
+        (self.of(by).saturating_add(weighed), fetched)
     }
 
     /// Notes what nodes send for an order that begins.
@@ -77,6 +93,28 @@ impl PartSources {
         let others = others.map(|(node, bytes)| (*node, *bytes));
         others.chain([(by, self.bytes)]).collect()
     }
+}
+
+/// Returns the first parts of an order that are all at one place: those that one node has whole, or
+/// those that no node has whole. With them comes the offset behind them; that of all is `end`. A
+/// last part of one block goes with them, wherever it is: an order of its own costs a request more.
+///
+/// Below a durable directory most parts are on one node each, so each goes by the node that has it.
+pub(super) fn of_one_home(mut parts: Vec<UploadPart>, end: u64) -> (Vec<UploadPart>, u64) {
+    let first = parts.first().map(home_of);
+    let mut count = parts.iter().take_while(|part| Some(home_of(part)) == first).count();
+    if count > 0 && count + 1 == parts.len() && parts[count].blocks.len() == 1 {
+        count += 1;
+    }
+    let end = parts.get(count).map_or(end, |part| part.offset);
+    parts.truncate(count);
+    (parts, end)
+}
+
+/// Returns the node that has all blocks of a part; `None` if several have some, or none has any.
+fn home_of(part: &UploadPart) -> Option<NodeId> {
+    let first = part.blocks.first()?.node;
+    part.blocks.iter().all(|block| block.node == first).then_some(first)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 
 use super::adoption_task::AdoptionTask;
 use super::failed_nodes::FailedNodes;
+use super::spread::PartSources;
 
 /// How long the new name of an object is kept at least: longer than a view is under way. A view is
 /// a call of 2 s by default. Chosen, not measured: a name costs some hundred bytes.
@@ -82,6 +83,8 @@ pub(super) struct Task {
     pub(super) tries: u32,
     pub(super) retry_at: Option<Instant>,
     pub(super) avoid: Option<NodeId>,
+    /// Where its next bytes were when they were looked up and no node was free to send them.
+    pub(super) waits_with: Option<PartSources>,
     /// An order for it did not end in its time: it goes part by part from then on.
     pub(super) is_slow: bool,
     /// How often the store had no room for it while it was the first change, since its bytes could
@@ -180,6 +183,7 @@ impl Directory {
                         tries: 0,
                         retry_at: None,
                         avoid: None,
+                        waits_with: None,
                         is_slow: false,
                         failed_first: 0,
                         failed_first_at: None,

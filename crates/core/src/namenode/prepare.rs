@@ -21,7 +21,7 @@ use crate::catalog::{
 };
 use crate::notices::check_left;
 use crate::placement::{
-    Candidate, Candidates, PlacementRequest, RoomView, WAIT_FOR_ROOM, place, weights,
+    BlockRun, Candidate, Candidates, PlacementRequest, RoomView, WAIT_FOR_ROOM, place, weights,
 };
 
 /// Pause after which a caller tries again while the catalog takes as much memory as it may. Only
@@ -83,12 +83,7 @@ impl Namenode {
         self.check_memory(&request)?;
         Ok(match request {
             Request::Create(request) => self.create(now, request)?,
-            Request::Append { path, writer } => {
-                self.catalog.check_backlog(&path)?;
-                let class = self.catalog.class_at(&path).unwrap_or_default();
-                let placed = self.place(now, &[BLOCK_BYTES_MAX], 1, &wanted(class))?;
-                Action::Append { path, writer, placed }
-            }
+            Request::Append { path, writer } => self.append(now, path, writer)?,
             Request::AddBlocks { object, lease, ended, count, avoid } => {
                 let placed = match self.more_blocks(now, object, &ended, count, &avoid) {
                     Err(Answered::Refused(refusal))
@@ -301,9 +296,32 @@ impl Namenode {
             Some(Affinity::Host(host)) => Some(host.clone()),
             Some(Affinity::Object(path)) => self.host_of(path),
         };
-        let wanted = PlacementRequest { near_host: host.as_deref(), ..wanted(request.class) };
+        let is_durable = self.catalog.is_path_in_durable(&request.path);
+        let run = is_durable.then_some(BlockRun { blocks_before: 0, last_home: None });
+        let near_host = host.as_deref();
+        let wanted = PlacementRequest { near_host, run, ..wanted(request.class) };
         let placed = self.place(now, &sizes, sizes.len(), &wanted)?;
         Ok(Action::Create { request, placed })
+    }
+
+    fn append(&mut self, now: Instant, path: Path, writer: Nonce) -> Result<Action, Answered> {
+        self.catalog.check_backlog(&path)?;
+        let class = self.catalog.class_at(&path).unwrap_or_default();
+        let object = self.catalog.resolve(&path).ok();
+        let run = object.and_then(|object| self.next_run(object, &[]));
+        let wanted = PlacementRequest { run, ..wanted(class) };
+        let placed = self.place(now, &[BLOCK_BYTES_MAX], 1, &wanted)?;
+        Ok(Action::Append { path, writer, placed })
+    }
+
+    /// Returns where more blocks of an object begin among its runs, once these have ended; `None`
+    /// if it is in no durable directory, where blocks are placed one by one.
+    pub(super) fn next_run(&self, object: ObjectId, ended: &[BlockLength]) -> Option<BlockRun> {
+        if !self.catalog.is_in_durable(object) {
+            return None;
+        }
+        let (blocks_before, last_home) = self.catalog.blocks_after(object, ended);
+        Some(BlockRun { blocks_before, last_home })
     }
 
     fn host_of(&self, path: &Path) -> Option<String> {
@@ -330,7 +348,8 @@ impl Namenode {
         let within_quota = self.catalog.blocks_within_quota(object, ended).max(1);
         let count = usize::try_from(within_quota.min(count.into())).expect("a grant is small");
         let sizes = vec![BLOCK_BYTES_MAX; count];
-        self.place(now, &sizes, 1, &PlacementRequest { avoid, ..wanted(class) })
+        let run = self.next_run(object, ended);
+        self.place(now, &sizes, 1, &PlacementRequest { avoid, run, ..wanted(class) })
     }
 
     /// Places blocks of these sizes, `least` of them at least.
@@ -590,7 +609,7 @@ const fn is_no_room(refusal: &Refusal) -> bool {
 
 /// Returns the request for a place anywhere.
 const fn wanted(class: StorageClass) -> PlacementRequest<'static> {
-    PlacementRequest { class, avoid: &[], near_host: None }
+    PlacementRequest { class, avoid: &[], near_host: None, run: None }
 }
 
 /// Returns the bytes that blocks of these sizes take.

@@ -19,6 +19,7 @@ mod once;
 mod reaping;
 mod refused;
 mod room_waits;
+mod runs;
 mod slices;
 mod writing;
 

@@ -45,7 +45,7 @@ fn place_at_least(
 }
 
 fn request(class: &str) -> PlacementRequest<'static> {
-    PlacementRequest { class: class.parse().unwrap(), avoid: &[], near_host: None }
+    PlacementRequest { class: class.parse().unwrap(), avoid: &[], near_host: None, run: None }
 }
 
 #[test]
@@ -84,6 +84,106 @@ fn requests_are_followed_where_there_is_room() {
     let request = PlacementRequest { avoid: &avoid, ..request("dram") };
     let placed = place(&mut draw, nodes, &request, &[4096; 4]).unwrap();
     assert!(placed.iter().all(|placement| placement.node == NodeId(5)));
+}
+
+/// A request for blocks of an object that has so many, the last of them on that node.
+fn in_runs(blocks_before: usize, last_home: Option<u32>) -> PlacementRequest<'static> {
+    let run = BlockRun { blocks_before, last_home: last_home.map(NodeId) };
+    PlacementRequest { run: Some(run), ..request("dram") }
+}
+
+fn homes(placed: &[Placement]) -> Vec<u32> {
+    placed.iter().map(|placement| placement.node.0).collect()
+}
+
+/// Nodes of 1 MiB of memory each.
+fn empty_nodes(count: u32) -> Vec<FreeNode> {
+    (1..=count).map(|id| candidate(id, 1 << 20, 0)).collect()
+}
+
+#[test]
+fn runs_are_on_one_node_each_and_on_all_nodes() {
+    let mut draw = Draw::new(1);
+    let placed = place(&mut draw, empty_nodes(4), &in_runs(0, None), &[4096; 512]).unwrap();
+    let homes = homes(&placed);
+    let is_one_node = |run: &[u32]| run.iter().all(|home| *home == run[0]);
+    assert!(homes.chunks(RUN_BLOCKS).all(is_one_node), "{homes:?}");
+    let first_of_runs: std::collections::BTreeSet<u32> =
+        homes.iter().step_by(RUN_BLOCKS).copied().collect();
+    assert_eq!(first_of_runs.len(), 4, "{homes:?}");
+    // As one request after the other, of which each begins where the last one ended.
+    let (mut one_by_one, mut last) = (Vec::new(), None);
+    for blocks_before in 0..8 * RUN_BLOCKS {
+        let request = in_runs(blocks_before, last);
+        let placed = place(&mut draw, empty_nodes(4), &request, &[4096]).unwrap();
+        last = Some(placed[0].node.0);
+        one_by_one.extend(last);
+    }
+    assert!(one_by_one.chunks(RUN_BLOCKS).all(is_one_node), "{one_by_one:?}");
+    assert!(one_by_one.iter().any(|home| *home != one_by_one[0]), "{one_by_one:?}");
+}
+
+#[test]
+fn blocks_that_are_placed_in_no_runs_are_on_several_nodes() {
+    let mut draw = Draw::new(1);
+    let placed = place(&mut draw, empty_nodes(4), &request("dram"), &[4096; 8]).unwrap();
+    let homes = homes(&placed);
+    assert!(homes.iter().any(|home| *home != homes[0]), "{homes:?}");
+}
+
+#[test]
+fn run_goes_on_elsewhere_when_its_node_is_full() {
+    let nodes = vec![candidate(1, 2 * 4096, 0), candidate(2, 1 << 20, 0)];
+    let mut draw = Draw::new(1);
+    let placed = place(&mut draw, nodes.clone(), &in_runs(3, Some(1)), &[4096; 5]).unwrap();
+    assert_eq!(homes(&placed), [1, 1, 2, 2, 2]);
+    // What is full in memory is not followed to its disk while others have memory.
+    let nodes = vec![candidate(1, 0, 1 << 20), candidate(2, 1 << 20, 0)];
+    let placed = place(&mut draw, nodes, &in_runs(3, Some(1)), &[4096]).unwrap();
+    assert_eq!((placed[0].node, placed[0].tier), (NodeId(2), Tier::Dram));
+    let on_disk: Vec<FreeNode> = (1..=4).map(|id| candidate(id, 0, 1 << 20)).collect();
+    let placed = place(&mut draw, on_disk, &in_runs(3, Some(3)), &[4096; 5]).unwrap();
+    assert_eq!(homes(&placed), [3; 5]);
+    assert!(placed.iter().all(|placement| placement.tier == Tier::Disk));
+    // A heartbeat that shows no room counts as for any other block.
+    let node = |id: u32| Candidate {
+        node: NodeId(id),
+        host: format!("host-{id}"),
+        weight: WEIGHT_MAX,
+        is_at_risk: false,
+    };
+    let candidates = Candidates::new(vec![node(1), node(2)]);
+    assert_eq!(placed_where_shown(&[2], &candidates, &in_runs(3, Some(1))).0, NodeId(2));
+    assert_eq!(placed_where_shown(&[1, 2], &candidates, &in_runs(3, Some(1))).0, NodeId(1));
+}
+
+#[test]
+fn run_leaves_a_node_that_takes_no_blocks_is_avoided_or_at_risk() {
+    let mut draw = Draw::new(1);
+    // It drains, has a notice or is dead, so it is no candidate.
+    let others = vec![candidate(2, 1 << 20, 0)];
+    let placed = place(&mut draw, others, &in_runs(2, Some(1)), &[4096; 6]).unwrap();
+    assert_eq!(homes(&placed), [2; 6]);
+    let both = vec![candidate(1, 1 << 20, 0), candidate(2, 1 << 20, 0)];
+    let avoid = PlacementRequest { avoid: &[NodeId(1)], ..in_runs(2, Some(1)) };
+    let placed = place(&mut draw, both.clone(), &avoid, &[4096; 6]).unwrap();
+    assert_eq!(homes(&placed), [2; 6]);
+    let mut at_risk = both;
+    at_risk[0].is_at_risk = true;
+    let placed = place(&mut draw, at_risk, &in_runs(2, Some(1)), &[4096; 6]).unwrap();
+    assert_eq!(homes(&placed), [2; 6]);
+}
+
+#[test]
+fn node_that_seldom_gets_blocks_seldom_gets_runs() {
+    let mut nodes: Vec<FreeNode> = empty_nodes(5);
+    nodes[4].weight = 1;
+    let (mut draw, mut on_last) = (Draw::new(1), 0);
+    for _ in 0..500 {
+        let placed = place(&mut draw, nodes.clone(), &in_runs(0, None), &[4096; 8]).unwrap();
+        on_last += u32::from(placed[0].node == NodeId(5));
+    }
+    assert!(on_last < 10, "{on_last} of 500 runs");
 }
 
 #[test]

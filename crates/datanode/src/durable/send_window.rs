@@ -1,10 +1,15 @@
-//! What is under way to one store: a part waits until those before it have left it room.
+//! What is under way to one store: a part waits until those before it have left it room, and gives
+//! way to clients that read.
+
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sanderling_core::datanode::{UploadWindow, WindowPart};
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use sanderling_protocol::Instant;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::sleep_until;
 
-use crate::clock::ProcessClock;
+use super::read_yield::ReadYield;
 
 /// The parts that are under way. `core` decides how many may be, this waits.
 #[derive(Debug)]
@@ -12,9 +17,8 @@ pub(super) struct SendWindow {
     window: Mutex<UploadWindow>,
     /// Held by the part that is next, so that none is overtaken by shorter ones.
     next: AsyncMutex<()>,
-    /// Notified when a part ends.
-    ended: Notify,
-    clock: ProcessClock,
+    /// The parts to all stores of the node.
+    all: Arc<ReadYield>,
 }
 
 /// A part that is under way until this is dropped.
@@ -22,17 +26,14 @@ pub(super) struct SendWindow {
 pub(super) struct SentPart<'a> {
     of: &'a SendWindow,
     part: WindowPart,
+    bytes: u64,
     is_taken: bool,
 }
 
 impl SendWindow {
-    pub(super) fn new() -> Self {
-        Self {
-            window: Mutex::default(),
-            next: AsyncMutex::new(()),
-            ended: Notify::new(),
-            clock: ProcessClock::start(),
-        }
+    /// Returns a window without parts, of a node that sends these.
+    pub(super) fn new(all: Arc<ReadYield>) -> Self {
+        Self { window: Mutex::default(), next: AsyncMutex::new(()), all }
     }
 
     /// Waits until a part of so many bytes may be sent.
@@ -40,13 +41,25 @@ impl SendWindow {
         let _next = self.next.lock().await;
         loop {
             // Before the look: what ends after it is not missed.
-            let ended = self.ended.notified();
-            let begun = self.window.lock().begin(self.clock.now(), bytes);
-            if let Some(part) = begun {
-                return SentPart { of: self, part, is_taken: false };
+            let ended = self.all.ended();
+            match self.begin_now(bytes) {
+                Ok(part) => return SentPart { of: self, part, bytes, is_taken: false },
+                Err(None) => ended.await,
+                Err(Some(at)) => tokio::select! {
+                    () = ended => {}
+                    () = sleep_until(self.all.clock.moment(at)) => {}
+                },
             }
-            ended.await;
         }
+    }
+
+    /// Begins with a part, if it need not wait; else until when, as [`ReadYield::may_begin`].
+    fn begin_now(&self, bytes: u64) -> Result<WindowPart, Option<Instant>> {
+        self.all.may_begin(bytes)?;
+        let begun = self.window.lock().begin(self.all.clock.now(), bytes);
+        let Some(part) = begun else { return Err(None) };
+        self.all.begin(bytes);
+        Ok(part)
     }
 }
 
@@ -59,8 +72,9 @@ impl SentPart<'_> {
 
 impl Drop for SentPart<'_> {
     fn drop(&mut self) {
-        self.of.window.lock().end(self.of.clock.now(), self.part, self.is_taken);
-        self.of.ended.notify_waiters();
+        self.of.window.lock().end(self.of.all.clock.now(), self.part, self.is_taken);
+        // Last: it wakes those that wait.
+        self.of.all.end(self.bytes);
     }
 }
 
@@ -75,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn part_waits_for_those_before_it_and_is_not_overtaken() {
-        let window = SendWindow::new();
+        let window = SendWindow::new(Arc::new(ReadYield::new()));
         let mut measured = window.begin(1 << 20).await;
         measured.taken();
         drop(measured);

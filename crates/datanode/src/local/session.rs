@@ -241,7 +241,7 @@ impl LocalSession {
             let reply = match self.lease_one(number, range, &mut tail) {
                 Ok(reply) => {
                     if !matches!(reply, LeaseReply::Elsewhere) {
-                        service.store().count_read(length);
+                        service.store().count_read_here(length);
                     }
                     reply
                 }

@@ -170,6 +170,59 @@ fn each_order_of_a_large_object_goes_by_the_node_that_has_most_of_it() {
 }
 
 #[test]
+fn order_has_the_parts_that_one_node_has() {
+    let runs = [[1; 8], [1; 8], [2; 8], [3; 8], [1; 8]].concat();
+    let mut placed = Placed::new(vec![[runs, vec![1; 3]].concat()]);
+    let (mut next, mut sent) = (placed.see(&[1, 2, 3]), Vec::new());
+    while let Some(ordered) = next.pop() {
+        let (node, parts) = (ordered.1.0, &ordered.2.parts);
+        sent.push((node, parts[0].number, parts.len()));
+        let mut blocks = parts.iter().flat_map(|part| &part.blocks);
+        assert!(blocks.all(|block| block.node.0 == node), "{sent:?}");
+        next = placed.sent(&ordered);
+    }
+    assert_eq!(sent, [(1, 0, 2), (2, 2, 1), (3, 3, 1), (1, 4, 2)]);
+    // Parts that no node has whole stay together.
+    let mut placed = Placed::new(vec![[1, 2].repeat(12)]);
+    let orders = placed.see(&[1, 2]);
+    assert_eq!(orders[0].2.parts.len(), 3);
+}
+
+/// A drain that has sent much of the directory, so that all changes may be sent at once.
+fn with_objects(homes: Vec<Vec<u32>>, nodes: &[u32]) -> (Placed, Vec<Ordered>) {
+    let mut placed = Placed::new(Vec::new());
+    assert!(placed.see(nodes).is_empty());
+    let directory = placed.drain.directories.get_mut(&ObjectId(500));
+    directory.expect("the view has it").window = WINDOW_MAX;
+    placed.homes = homes;
+    let orders = placed.see(nodes);
+    (placed, orders)
+}
+
+#[test]
+fn object_waits_for_its_home_while_others_are_at_work_and_others_go_before_it() {
+    let homes = [1, 1, 1, 1, 2, 2, 1, 2].map(|home| vec![home]).to_vec();
+    let (mut placed, orders) = with_objects(homes, &[1, 2]);
+    let keys = |orders: &[Ordered]| -> Vec<(u32, String)> {
+        orders.iter().map(|(_, node, order)| (node.0, order.key.clone())).collect()
+    };
+    let expected = [(1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6), (2, 8)];
+    assert_eq!(keys(&orders), expected.map(|(node, number)| (node, format!("c{number}"))));
+    // Its bytes are not looked up again for nothing.
+    let view = placed.view(&[1, 2]);
+    placed.drain.handle(NOW, view);
+    assert_eq!(placed.drain.poll_output(), None);
+    assert_eq!(keys(&placed.sent(&orders[0])), [(1, "c7".to_owned())]);
+}
+
+#[test]
+fn object_whose_home_is_busy_goes_by_a_node_that_has_nothing_to_do() {
+    let homes = vec![vec![1]; 5];
+    let (_, orders) = with_objects(homes, &[1, 2]);
+    assert_eq!(nodes_of(&orders), [1, 1, 1, 1, 2]);
+}
+
+#[test]
 fn what_nodes_send_is_forgotten_however_an_order_ends() {
     let mut placed = Placed::new(vec![vec![1, 2], vec![2, 1], vec![2, 2]]);
     let orders = placed.see(&[1, 2]);

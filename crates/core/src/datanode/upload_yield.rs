@@ -1,0 +1,371 @@
+//! When the parts of uploads give way to what clients read, on a node whose link's rate is not
+//! known.
+//!
+//! Connections share a link: one client that reads beside one part has half of it. A node sees how
+//! fast its clients read beside parts, and between them. Where that differs much, it sends one part
+//! at a time, and rests after each for so long that clients lose little on average. Where it does
+//! not, the link has room for both, and no part waits. Now and then a rest shows again how fast
+//! clients read without parts.
+
+use sanderling_protocol::{Instant, Millis};
+
+use crate::durable::{PART_BYTES_MIN, UPLOAD_ENDS_WITHIN};
+
+/// Thousandths of what clients read without parts that they may lose on average. The goal is 50; a
+/// fifth of that is left for what is measured wrongly.
+const LOSS_MAX: u64 = 40;
+
+/// Shorter parts begin at once, and do not count: they take little of the link.
+const COUNTED_BYTES_MIN: u64 = PART_BYTES_MIN / 8;
+
+/// How long after clients have read they are taken to go on. Chosen, not measured.
+const READS_WITHIN: Millis = Millis(1_000);
+
+/// A rest that shows how fast clients read without parts. A few answers of 1 MiB leave a link of 10
+/// MiB/s in this time. Chosen, not measured.
+const LOOK: Millis = Millis(500);
+
+/// After this time what such a rest has shown may not hold any more: looks take a twentieth of it.
+const LOOK_EVERY: Millis = Millis(10_000);
+
+/// How long a part waits before it looks again whether clients still read.
+const LOOK_AGAIN: Millis = Millis(250);
+
+/// Time without a look after which the reads since the last one show nothing: between orders, no
+/// part looks.
+const GAP_MAX: Millis = Millis(2_000);
+
+/// Time over which rates are means, at most, and at least. Chosen, not measured.
+const MEAN_OF_MAX: Millis = Millis(4_000);
+const MEAN_OF_MIN: Millis = Millis(100);
+
+/// Clients that read less than this part of what is sent beside them have less than their share of
+/// a link with four parts: it is not the link that limits them.
+const FEW: u64 = 16;
+
+/// Time of parts after which that is decided anew. Chosen, not measured.
+const FEW_WITHIN: Millis = Millis(1_000);
+
+/// Time in which all parts are sent that are ordered. A sixth of what orders have is left for
+/// reading the blocks.
+const SENT_WITHIN: Millis = Millis(UPLOAD_ENDS_WITHIN.0 * 5 / 6);
+
+/// How the uploads of a node give way to its clients: see the module's text.
+#[derive(Debug, Clone, Default)]
+pub struct UploadYield {
+    /// Parts of the orders under way that are not sent yet.
+    ordered: u64,
+    /// Parts that are being sent.
+    under_way: u64,
+    /// Since when there are some, and the bytes of those that have ended since.
+    busy_since: Instant,
+    busy_bytes: u64,
+    /// When it was looked last how much clients have read, and how much that was.
+    looked: Option<(Instant, u64)>,
+    /// When they had read more since the look before.
+    read_at: Option<Instant>,
+    /// How fast they read beside parts, and between them.
+    beside: MeanRate,
+    alone: MeanRate,
+    /// When a rest has shown that last.
+    rested_at: Option<Instant>,
+    rests_until: Option<Instant>,
+    /// What clients have read beside parts, the bytes of these parts, and the time for which some
+    /// were under way, since it was decided whether reads are few.
+    compared_read: u64,
+    compared_sent: u64,
+    compared_micros: u64,
+    /// Whether clients read so little that they lose nothing.
+    reads_are_few: bool,
+}
+
+/// A mean rate over the last seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct MeanRate {
+    bytes: u64,
+    micros: u64,
+}
+
+impl MeanRate {
+    fn add(&mut self, bytes: u64, micros: u64) {
+        self.bytes += bytes;
+        self.micros += micros;
+        while self.micros > MEAN_OF_MAX.0 * 1000 {
+            self.bytes /= 2;
+            self.micros /= 2;
+        }
+    }
+
+    /// Returns the bytes of a second; `None` before there is a mean.
+    fn per_second(self) -> Option<u64> {
+        let is_measured = self.micros >= MEAN_OF_MIN.0 * 1000;
+        is_measured.then(|| self.bytes.saturating_mul(1_000_000) / self.micros)
+    }
+}
+
+impl UploadYield {
+    /// Notes that an order of so many parts is under way.
+    pub const fn order_begins(&mut self, parts: u64) {
+        self.ordered += parts;
+    }
+
+    /// Notes that so many parts of orders were sent, or are not sent any more.
+    pub fn parts_end(&mut self, parts: u64) {
+        let left = self.ordered.checked_sub(parts);
+        self.ordered = left.expect("the parts were ordered");
+    }
+
+    /// Decides whether a part of so many bytes may begin, when clients have read so many bytes in
+    /// all.
+    ///
+    /// # Errors
+    /// Until when it waits before this is called again; `None`: until a part has ended.
+    pub fn may_begin(
+        &mut self,
+        now: Instant,
+        read_bytes: u64,
+        bytes: u64,
+    ) -> Result<(), Option<Instant>> {
+        if bytes < COUNTED_BYTES_MIN {
+            return Ok(());
+        }
+        self.look(now, read_bytes);
+        if !self.is_read(now) {
+            return Ok(());
+        }
+        if self.under_way > 0 {
+            let goes_alone = self.is_look_due(now) || self.loss().is_none_or(|it| it > LOSS_MAX);
+            return if goes_alone { Err(None) } else { Ok(()) };
+        }
+        if self.rests_until.is_none() && self.is_look_due(now) {
+            self.rests_until = Some(now + LOOK);
+        }
+        match self.rests_until {
+            Some(until) if until > now => Err(Some(until.min(now + LOOK_AGAIN))),
+            Some(_) => {
+                self.rests_until = None;
+                self.rested_at = self.alone.per_second().map(|_| now);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that a part of so many bytes has begun.
+    pub const fn began(&mut self, now: Instant, bytes: u64) {
+        if bytes < COUNTED_BYTES_MIN {
+            return;
+        }
+        if self.under_way == 0 {
+            (self.busy_since, self.busy_bytes) = (now, 0);
+        }
+        self.under_way += 1;
+    }
+
+    /// Notes that it has ended, when clients have read so many bytes in all.
+    pub fn ended(&mut self, now: Instant, read_bytes: u64, bytes: u64) {
+        if bytes < COUNTED_BYTES_MIN {
+            return;
+        }
+        self.look(now, read_bytes);
+        debug_assert!(self.under_way > 0, "what ends has begun");
+        self.under_way -= 1;
+        self.busy_bytes += bytes;
+        self.compared_sent += bytes;
+        if self.compared_micros >= FEW_WITHIN.0 * 1000 {
+            let read = self.compared_read;
+            self.reads_are_few = read > 0 && read.saturating_mul(FEW) < self.compared_sent;
+            (self.compared_read, self.compared_sent, self.compared_micros) = (0, 0, 0);
+        }
+        if self.under_way == 0 {
+            let rest = if self.is_read(now) { self.rest(now) } else { Millis(0) };
+            self.rests_until = (rest > Millis(0)).then(|| now + rest);
+        }
+    }
+
+    /// Takes how much clients have read in all.
+    fn look(&mut self, now: Instant, read_bytes: u64) {
+        let Some((since, before)) = self.looked.replace((now, read_bytes)) else { return };
+        let (read, micros) = (read_bytes.saturating_sub(before), now.0.saturating_sub(since.0));
+        let is_busy = self.under_way > 0;
+        let shows_nothing = !is_busy && micros > GAP_MAX.0 * 1000;
+        if read > 0 && !shows_nothing {
+            self.read_at = Some(now);
+        }
+        if is_busy {
+            self.compared_read += read;
+            self.compared_micros += micros;
+        }
+        if !self.is_read(now) {
+            (self.beside, self.alone) = (MeanRate::default(), MeanRate::default());
+            (self.rested_at, self.rests_until) = (None, None);
+        } else if !shows_nothing {
+            let rate = if is_busy { &mut self.beside } else { &mut self.alone };
+            rate.add(read, micros);
+        }
+    }
+
+    /// Returns whether clients read, and enough to lose something.
+    fn is_read(&self, now: Instant) -> bool {
+        !self.reads_are_few && self.read_at.is_some_and(|at| now < at + READS_WITHIN)
+    }
+
+    fn is_look_due(&self, now: Instant) -> bool {
+        self.rested_at.is_none_or(|at| now >= at + LOOK_EVERY)
+    }
+
+    /// Returns how many thousandths of what they read alone clients lose beside a part; `None`
+    /// while that is not measured.
+    fn loss(&self) -> Option<u64> {
+        let (alone, beside) = (self.alone.per_second()?, self.beside.per_second()?);
+        let lost = alone.saturating_sub(beside).saturating_mul(1000);
+        Some(lost.checked_div(alone).unwrap_or_default())
+    }
+
+    /// Returns the time until the next part, after those that have just ended.
+    fn rest(&self, now: Instant) -> Millis {
+        let took = now.since(self.busy_since);
+        let loss = self.loss().unwrap_or_default();
+        let wanted = took.0.saturating_mul(loss.saturating_sub(LOSS_MAX)) / LOSS_MAX;
+        // Orders end in their time, whatever clients lose by that.
+        let parts = self.busy_bytes.div_ceil(PART_BYTES_MIN).max(1);
+        let each = SENT_WITHIN.0.saturating_mul(parts) / self.ordered.max(parts);
+        let rest = Millis(wanted.min(each.saturating_sub(took.0)));
+        if self.is_look_due(now) { rest.max(LOOK) } else { rest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const STEP: Millis = Millis(10);
+
+    /// A link that a client and parts share, in virtual time.
+    struct SharedLink {
+        yields: UploadYield,
+        now: Instant,
+        bytes_per_second: u64,
+        read: u64,
+        sent: u64,
+        part_bytes: u64,
+        /// What is left of each part that is sent.
+        sending: Vec<u64>,
+    }
+
+    impl SharedLink {
+        /// A link of so many MiB a second, and orders of so many parts of so many MiB.
+        fn new(rate: u64, parts: u64, part: u64) -> Self {
+            let mut yields = UploadYield::default();
+            yields.order_begins(parts);
+            Self {
+                yields,
+                now: Instant(1_000_000),
+                bytes_per_second: rate * MIB,
+                read: 0,
+                sent: 0,
+                part_bytes: part * MIB,
+                sending: Vec::new(),
+            }
+        }
+
+        /// Sends parts, two at once at most, beside a client that reads so many MiB a second at
+        /// most. Returns the MiB that are read and sent.
+        fn run(&mut self, seconds: u64, reader: u64) -> (u64, u64) {
+            let (read, sent) = (self.read, self.sent);
+            for _ in 0..seconds * 1000 / STEP.0 {
+                while self.sending.len() < 2
+                    && self.yields.may_begin(self.now, self.read, self.part_bytes).is_ok()
+                {
+                    self.yields.began(self.now, self.part_bytes);
+                    self.sending.push(self.part_bytes);
+                }
+                let link = self.bytes_per_second * STEP.0 / 1000;
+                let parts = self.sending.len() as u64;
+                let share = (reader * MIB * STEP.0 / 1000).min(link / (parts + 1));
+                self.read += share;
+                self.now = self.now + STEP;
+                let each = (link - share) / parts.max(1);
+                for left in &mut self.sending {
+                    *left = left.saturating_sub(each);
+                }
+                let before = self.sending.len();
+                self.sending.retain(|left| *left > 0);
+                for _ in self.sending.len()..before {
+                    self.yields.ended(self.now, self.read, self.part_bytes);
+                    self.sent += self.part_bytes;
+                }
+            }
+            ((self.read - read) / MIB, (self.sent - sent) / MIB)
+        }
+    }
+
+    #[test]
+    fn reader_of_a_full_link_loses_less_than_a_twentieth_and_copies_go_on() {
+        for part in [8, 32] {
+            let mut link = SharedLink::new(120, 16, part);
+            assert!(link.run(10, 0).1 >= 1050, "nothing is read");
+            let (read, _) = link.run(3, 1000);
+            assert!(read >= 180, "{read} of 360 in the first seconds");
+            link.run(7, 1000);
+            let (read, sent) = link.run(100, 1000);
+            assert!(read >= 11_400, "{read} of 12000 beside parts of {part} MiB");
+            assert!(sent >= 300, "{sent} are sent");
+            link.run(2, 0);
+            assert!(link.run(10, 0).1 >= 1050, "nothing is read any more");
+        }
+    }
+
+    #[test]
+    fn link_with_room_for_both_is_used_by_both() {
+        for reader in [1, 4, 20] {
+            let mut link = SharedLink::new(120, 16, 8);
+            let (read, sent) = link.run(60, reader);
+            assert!(read >= reader * 60 - 1, "{read} at {reader} a second");
+            assert!(sent >= (120 - reader) * 60 * 85 / 100, "{sent} beside {reader} a second");
+        }
+    }
+
+    #[test]
+    fn all_that_is_ordered_is_sent_in_time() {
+        // Four orders of eight parts of 8 MiB: that needs half of the link.
+        let mut link = SharedLink::new(10, 32, 8);
+        let (_, sent) = link.run(60, 1000);
+        assert!(sent >= 256, "{sent}");
+        // Four orders of one part.
+        let mut link = SharedLink::new(10, 4, 8);
+        link.run(20, 1000);
+        let (read, sent) = link.run(600, 1000);
+        assert!(read >= 5400 && sent >= 320, "{read} of 6000 are read, {sent} are sent");
+    }
+
+    #[test]
+    fn part_waits_until_the_next_look_at_most_and_a_short_one_not_at_all() {
+        let mut link = SharedLink::new(120, 4, 8);
+        link.run(20, 1000);
+        let waits = (0..100).find_map(|_| {
+            link.run(1, 1000);
+            link.yields.may_begin(link.now, link.read, 8 * MIB).err().flatten()
+        });
+        let until = waits.expect("it rests most of the time");
+        assert!(link.now < until && until <= link.now + LOOK_AGAIN);
+        assert_eq!(link.yields.may_begin(link.now, link.read, MIB - 1), Ok(()));
+        // Clients have stopped.
+        let later = link.now + READS_WITHIN;
+        assert_eq!(link.yields.may_begin(later, link.read, 8 * MIB), Ok(()));
+    }
+
+    #[test]
+    fn reads_of_long_ago_hold_nothing_up() {
+        let mut yields = UploadYield::default();
+        yields.order_begins(1);
+        let now = Instant(1_000_000);
+        assert_eq!(yields.may_begin(now, 0, 8 * MIB), Ok(()));
+        yields.began(now, 8 * MIB);
+        yields.ended(now + Millis(100), 0, 8 * MIB);
+        yields.parts_end(1);
+        let later = now + Millis(60_000);
+        assert_eq!(yields.may_begin(later, 100 * MIB, 8 * MIB), Ok(()));
+    }
+}
