@@ -273,7 +273,8 @@ impl Client {
     ///
     /// # Errors
     /// [`Refusal::Changed`] when another object than `expected` has the name by now: look it up and
-    /// decide again. Else as [`Client::delete`].
+    /// decide again. [`Refusal::WrongKind`] for an empty directory that is durable or the root of a
+    /// job: set `recursive` to delete it nevertheless. Else as [`Client::delete`].
     pub async fn delete_object(
         &self,
         path: &Path,

@@ -301,11 +301,23 @@ impl Writer {
     /// [`ClientError`] if the namenode did not answer: nothing is left to do, since the lease ends
     /// by itself.
     pub async fn abort(mut self) -> Result<(), ClientError> {
+        let answer = self.try_abort().await;
+        self.machine.ended();
+        answer
+    }
+
+    /// Gives the object up as [`Writer::abort`] does, for a caller that cannot wait until the lease
+    /// ends: after an error it calls this again. The writer takes no other call any more.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the namenode did not answer: call it again, or drop the writer.
+    pub async fn try_abort(&mut self) -> Result<(), ClientError> {
+        self.machine.failed();
         self.in_flight.abort_all();
         let (object, lease) = self.lease.ids();
-        let answer = self.client.request(Request::Abort { object, lease }).await;
+        self.client.request(Request::Abort { object, lease }).await?;
         self.machine.ended();
-        answer.map(|_| ())
+        Ok(())
     }
 
     fn begin(&mut self) -> Result<(), ClientError> {

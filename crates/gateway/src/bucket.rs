@@ -9,7 +9,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::ClientError;
 use sanderling_protocol::limits::LIST_PAGE_MAX;
 use sanderling_protocol::message::{Entry, ObjectKind};
-use sanderling_protocol::{Path, Refusal};
+use sanderling_protocol::{ObjectId, Path, Refusal};
 
 use crate::api::{S3Api, timestamp};
 use crate::keys::grant_of;
@@ -40,13 +40,13 @@ impl S3Api {
         self.root.join(name).map_err(|_| S3ErrorCode::InvalidBucketName.into())
     }
 
-    /// Makes sure that a bucket is there.
+    /// Makes sure that a bucket is there, and returns its id.
     ///
     /// # Errors
     /// `NoSuchBucket`.
-    pub(crate) async fn check_bucket(&self, bucket: &Path) -> S3Result<()> {
+    pub(crate) async fn check_bucket(&self, bucket: &Path) -> S3Result<ObjectId> {
         match self.client.stat(bucket).await {
-            Ok(stat) if stat.kind.is_container() => Ok(()),
+            Ok(stat) if stat.kind.is_container() => Ok(stat.object),
             Ok(_) => Err(S3ErrorCode::NoSuchBucket.into()),
             Err(error) => Err(refused(&error, Missing::Bucket)),
         }
@@ -66,7 +66,7 @@ impl S3Api {
             return refused(error, Missing::Key);
         }
         match self.check_bucket(bucket).await {
-            Ok(()) => S3ErrorCode::NoSuchKey.into(),
+            Ok(_) => S3ErrorCode::NoSuchKey.into(),
             Err(error) => error,
         }
     }

@@ -7,7 +7,7 @@ use s3s::dto::Checksum;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use crate::md5::{Md5, Threads};
-use crate::metadata::CHECKSUM;
+use crate::metadata::{CHECKSUM, all_sums};
 
 /// Fields of requests whose names begin as those of checksums do.
 const NO_SUMS: [&str; 3] = ["algorithm", "mode", "type"];
@@ -117,14 +117,7 @@ pub(crate) fn check_sums(
         let sum = headers.get(format!("{CHECKSUM}{algorithm}"))?.as_bytes().trim_ascii();
         Some(String::from_utf8_lossy(sum).into_owned())
     };
-    let sums = Checksum {
-        checksum_crc32: sum("crc32"),
-        checksum_crc32c: sum("crc32c"),
-        checksum_crc64nvme: sum("crc64nvme"),
-        checksum_sha1: sum("sha1"),
-        checksum_sha256: sum("sha256"),
-        ..Checksum::default()
-    };
+    let sums = all_sums(sum);
     let announced = Announced::of(headers);
     let wanted = Wanted { sums, trailer, announced, ..Wanted::default() };
     wanted.announced.check()?;

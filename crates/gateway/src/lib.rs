@@ -29,6 +29,7 @@ pub mod parsers;
 mod part_name;
 mod parts;
 mod percent;
+mod prune;
 mod ranges;
 mod refused;
 mod remove;

@@ -85,6 +85,20 @@ struct ListingRequest<'a> {
     marker: Option<&'a str>,
 }
 
+/// Takes the fields of an input of s3s that request what lies behind a marker.
+macro_rules! listing_request_of {
+    ($input:expr, $marker:ident) => {
+        ListingRequest {
+            bucket: &$input.bucket,
+            encoding: $input.encoding_type.as_ref(),
+            max_keys: $input.max_keys,
+            prefix: $input.prefix.as_deref().unwrap_or_default(),
+            delimiter: $input.delimiter.as_deref(),
+            marker: $input.$marker.as_deref(),
+        }
+    };
+}
+
 /// What is behind a marker.
 struct Marked {
     words: Words,
@@ -193,14 +207,7 @@ impl S3Api {
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let grant = grant_of(&request.extensions);
         let input = request.input;
-        let asked = ListingRequest {
-            bucket: &input.bucket,
-            encoding: input.encoding_type.as_ref(),
-            max_keys: input.max_keys,
-            prefix: input.prefix.as_deref().unwrap_or_default(),
-            delimiter: input.delimiter.as_deref(),
-            marker: input.marker.as_deref(),
-        };
+        let asked = listing_request_of!(input, marker);
         let Marked { words, max_keys, query, keys, common_prefixes, last, is_truncated } =
             self.marked(&asked, grant.as_deref()).await?;
         let contents = keys.into_iter().map(|(key, entry)| object(key, &entry, true));
@@ -225,14 +232,7 @@ impl S3Api {
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let grant = grant_of(&request.extensions);
         let input = request.input;
-        let asked = ListingRequest {
-            bucket: &input.bucket,
-            encoding: input.encoding_type.as_ref(),
-            max_keys: input.max_keys,
-            prefix: input.prefix.as_deref().unwrap_or_default(),
-            delimiter: input.delimiter.as_deref(),
-            marker: input.key_marker.as_deref(),
-        };
+        let asked = listing_request_of!(input, key_marker);
         let Marked { words, max_keys, query, keys, common_prefixes, last, is_truncated } =
             self.marked(&asked, grant.as_deref()).await?;
         let versions = keys.into_iter().map(|(key, entry)| ObjectVersion {

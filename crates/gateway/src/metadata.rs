@@ -197,7 +197,11 @@ pub(crate) fn checksum_of(attributes: &Attributes, algorithm: &str, bytes: u64) 
 
 /// Returns all of them.
 pub(crate) fn checksums_of(attributes: &Attributes, bytes: u64) -> Checksum {
-    let sum = |algorithm| checksum_of(attributes, algorithm, bytes);
+    all_sums(|algorithm| checksum_of(attributes, algorithm, bytes))
+}
+
+/// Returns the checksums of all algorithms, from the one of each.
+pub(crate) fn all_sums(sum: impl Fn(&str) -> Option<String>) -> Checksum {
     Checksum {
         checksum_crc32: sum("crc32"),
         checksum_crc32c: sum("crc32c"),

@@ -92,7 +92,9 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
     match refusal {
         Refusal::NotFound { .. } => missing.into(),
         Refusal::NotADirectory { .. } | Refusal::IsADirectory { .. } => custom(KEY_CONFLICT),
-        Refusal::BadPath { .. } => S3ErrorCode::KeyTooLongError,
+        Refusal::BadPath { why, .. } if is_about_length(why) => S3ErrorCode::KeyTooLongError,
+        // The store of a durable directory does not take the name.
+        Refusal::BadPath { .. } => S3ErrorCode::InvalidArgument,
         Refusal::Exists { .. } | Refusal::Changed { .. } => S3ErrorCode::PreconditionFailed,
         Refusal::NotEmpty { .. } => S3ErrorCode::BucketNotEmpty,
         Refusal::QuotaPassed { .. } | Refusal::JobLimitPassed { .. } => custom(QUOTA_EXCEEDED),
@@ -117,6 +119,12 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
             },
         },
     }
+}
+
+/// Returns whether a path is refused because it is too long, or its name in a store is. Only the
+/// text of the reason shows that.
+fn is_about_length(why: &str) -> bool {
+    ["longer than", "more than", "would have"].iter().any(|words| why.contains(words))
 }
 
 /// Returns the status of the codes that are not S3's own.
@@ -158,6 +166,20 @@ mod tests {
         let conflict = Refusal::IsADirectory { path: path.clone() };
         assert_eq!(of(conflict), ("KeyConflict".to_owned(), 409));
         assert_eq!(of(Refusal::NotFound { path }), ("NoSuchKey".to_owned(), 404));
+    }
+
+    #[test]
+    fn path_is_too_long_or_has_a_wrong_name() {
+        let too_long = ("KeyTooLongError".to_owned(), 400);
+        for path in [format!("/{}", "x".repeat(256)), "/x".repeat(129)] {
+            assert_eq!(of(path.parse::<sanderling_protocol::Path>().unwrap_err()), too_long);
+        }
+        // As the catalog refuses them below a durable directory.
+        let of = |why: &str| of(Refusal::BadPath { path: "k".to_owned(), why: why.to_owned() });
+        assert_eq!(of("its name in the store would have 1025 of 1024 bytes"), too_long);
+        let invalid = ("InvalidArgument".to_owned(), 400);
+        assert_eq!(of("stores take no control characters in names"), invalid);
+        assert_eq!(of("no object right below a durable directory is named .sanderling"), invalid);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Deleting keys, and the directories that held nothing else.
 
-use std::collections::BTreeSet;
-
 use futures_util::{StreamExt, stream};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
@@ -9,8 +7,7 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::ClientError;
-use sanderling_protocol::message::{ObjectKind, ObjectStat};
-use sanderling_protocol::refusal::Recovery;
+use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::{Path, Refusal};
 
 use crate::answer::message_of;
@@ -18,6 +15,7 @@ use crate::api::{S3Api, check_version, whole_second};
 use crate::conditions::is_met;
 use crate::keys::grant_of;
 use crate::metadata;
+use crate::prune::LeftDirectories;
 
 /// Most keys of one request: as of S3.
 const KEYS_MAX: usize = 1000;
@@ -43,63 +41,41 @@ impl S3Api {
             modified: input.if_match_last_modified_time,
             bytes: input.if_match_size,
         };
-        if self.remove_key(&bucket, &path, &wanted).await? {
-            self.prune(&bucket, path.parent()).await;
-        }
+        let left = LeftDirectories::new(self, &bucket);
+        self.remove_key(&bucket, &path, &wanted, &left).await?;
+        left.prune().await;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
-    /// Deletes a key; returns whether it was there. What is looked at is what is deleted: a
-    /// directory is no key, and stays also when another interface has just made it.
-    async fn remove_key(&self, bucket: &Path, path: &Path, wanted: &Wanted) -> S3Result<bool> {
+    /// Deletes a key, and adds its directory to those that may be empty then. What is looked at is
+    /// what is deleted: a directory is no key, and stays also when another interface has just made
+    /// it.
+    async fn remove_key(
+        &self,
+        bucket: &Path,
+        path: &Path,
+        wanted: &Wanted,
+        left: &LeftDirectories,
+    ) -> S3Result<()> {
         for _ in 0..RETRIES_MAX {
             let stat = match self.object(bucket, path).await {
                 Ok(stat) => stat,
                 // What is not there is deleted, whatever it should have been: as of S3.
-                Err(error) if error.code() == &S3ErrorCode::NoSuchKey => return Ok(false),
+                Err(error) if error.code() == &S3ErrorCode::NoSuchKey => return Ok(()),
                 Err(error) => return Err(error),
             };
             if !wanted.is_met(&stat) {
                 return Err(S3ErrorCode::PreconditionFailed.into());
             }
+            left.add(path);
             match self.client.delete_object(path, stat.object, false).await {
-                Ok(_) => return Ok(true),
-                Err(ClientError::Refused(Refusal::NotFound { .. })) => return Ok(false),
+                Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => return Ok(()),
                 // Put again meanwhile.
                 Err(ClientError::Refused(Refusal::Changed { .. })) if wanted.is_none() => {}
                 Err(error) => return Err(self.missing_key(bucket, &error).await),
             }
         }
         Err(S3ErrorCode::SlowDown.into())
-    }
-
-    /// Deletes directories from the deepest up to the bucket, as far as they are empty. Returns
-    /// whether nothing is left to do: not while a writer keeps an empty one that this gateway has
-    /// no put in, or the namenode does not answer.
-    pub(crate) async fn prune(&self, bucket: &Path, deepest: Option<Path>) -> bool {
-        let mut next = deepest;
-        while let Some(directory) = next {
-            if directory == *bucket || !bucket.contains(&directory) {
-                return true;
-            }
-            let stat = match self.client.stat(&directory).await {
-                Ok(stat) => stat,
-                Err(error) => return is_final(&error),
-            };
-            let is_needed = stat.entries > 0 || stat.kind != ObjectKind::Directory;
-            if is_needed || self.writing.leaves(&directory) {
-                return true;
-            }
-            // Between the look and the deletion a key may come: then the directory stays, as does
-            // what took its name.
-            match self.client.delete_object(&directory, stat.object, false).await {
-                Ok(_) => {}
-                Err(ClientError::Refused(Refusal::NotEmpty { .. })) => return false,
-                Err(error) => return is_final(&error),
-            }
-            next = directory.parent();
-        }
-        true
     }
 
     pub(crate) async fn remove_many(
@@ -113,10 +89,11 @@ impl S3Api {
         }
         let bucket = self.bucket(&name)?;
         self.check_bucket(&bucket).await?;
+        let left = LeftDirectories::new(self, &bucket);
         let deletions = delete.objects.into_iter().map(async |object| {
             let is_allowed = grant.as_ref().map_or(Ok(()), |it| it.check(&name, &object.key, true));
             let removed = match is_allowed {
-                Ok(()) => self.remove_one(&name, &object).await,
+                Ok(()) => self.remove_one(&name, &object, &left).await,
                 Err(error) => Err(error),
             };
             (object, removed)
@@ -125,29 +102,30 @@ impl S3Api {
         let deletions: Vec<_> = deletions.collect();
         let mut all = stream::iter(deletions).buffered(TOGETHER_MAX);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-        let mut directories = BTreeSet::new();
         while let Some((object, removed)) = all.next().await {
             match removed {
-                Ok(directory) => {
-                    directories.extend(directory);
+                Ok(()) => {
                     let (key, version_id) = (Some(object.key), object.version_id);
                     deleted.push(DeletedObject { key, version_id, ..DeletedObject::default() });
                 }
                 Err(error) => errors.push(failed(object, &error)),
             }
         }
-        // The deepest first: what is above may be empty then.
-        for directory in directories.into_iter().rev() {
-            self.prune(&bucket, Some(directory)).await;
-        }
+        drop(all);
+        left.prune().await;
         let deleted = (!delete.quiet.unwrap_or(false)).then_some(deleted);
         let errors = (!errors.is_empty()).then_some(errors);
         let output = DeleteObjectsOutput { deleted, errors, ..DeleteObjectsOutput::default() };
         Ok(S3Response::new(output))
     }
 
-    /// Deletes one key of many. Returns the directory that it was in, if it was there.
-    async fn remove_one(&self, name: &str, object: &ObjectIdentifier) -> S3Result<Option<Path>> {
+    /// Deletes one key of many.
+    async fn remove_one(
+        &self,
+        name: &str,
+        object: &ObjectIdentifier,
+        left: &LeftDirectories,
+    ) -> S3Result<()> {
         check_version(object.version_id.as_deref())?;
         let (bucket, path) = self.path(name, &object.key)?;
         let wanted = Wanted {
@@ -155,16 +133,8 @@ impl S3Api {
             modified: object.last_modified_time.clone(),
             bytes: object.size,
         };
-        let is_removed = self.remove_key(&bucket, &path, &wanted).await?;
-        Ok(if is_removed { path.parent() } else { None })
+        self.remove_key(&bucket, &path, &wanted, left).await
     }
-}
-
-/// Returns whether a directory need not be tried again: another request has removed it, another
-/// object has its name, or the gateway's token does not allow it.
-fn is_final(error: &ClientError) -> bool {
-    let refusal = error.refusal();
-    refusal.is_some_and(|refusal| !matches!(refusal.recovery(), Recovery::RetryAfter(_)))
 }
 
 /// What an object must be to be deleted.

@@ -16,9 +16,9 @@ use crate::slow_client::Lateness;
 use crate::unfinished_put::UnfinishedPut;
 use crate::{etag, metadata};
 
-/// Times that a put in one block is tried again when its directory vanished under it, with the last
-/// key that was in it. Each time the last key below the directory was deleted between two steps.
-/// Chosen, not measured.
+/// Times that a put is tried again when its directory is missing, or vanished under it with the
+/// last key that was in it. Each time the last key below the directory was deleted between two
+/// steps. Chosen, not measured.
 const RETRIES_MAX: usize = 8;
 
 /// Where bytes go.
@@ -106,10 +106,7 @@ impl S3Api {
             };
             match stored {
                 Ok(stat) => return Ok(stat),
-                Err(ClientError::Refused(Refusal::ObjectGone { .. })) if bucket.is_some() => {
-                    options.parents = true;
-                }
-                Err(error) => self.make_way(bucket.as_ref(), &mut options, error).await?,
+                Err(error) => self.make_way(bucket.as_ref(), &path, &mut options, error).await?,
             }
         }
         Err(S3ErrorCode::SlowDown.into())
@@ -136,7 +133,7 @@ impl S3Api {
         let PutTarget { bucket, path, options, .. } = target;
         let bucket = bucket.as_ref();
         let mut put = UnfinishedPut::begin(self, bucket, path);
-        loop {
+        for _ in 0..AGAIN_MAX {
             let created;
             (put, created) = put.create(options).await?;
             match created {
@@ -145,24 +142,32 @@ impl S3Api {
                     put.end().await;
                     return Err(refused(&error, missing(bucket)));
                 }
-                Err(error) => self.make_way(bucket, options, error).await?,
+                Err(error) => self.make_way(bucket, path, options, error).await?,
             }
         }
+        Err(S3ErrorCode::SlowDown.into())
     }
 
-    /// Allows missing directories to be made, if the bucket is there.
+    /// Allows missing directories to be made, if the bucket is there: the directory of the key is
+    /// missing, or went while the object was written. A key right in the bucket has no directory
+    /// but that: another request made the bucket again.
     async fn make_way(
         &self,
         bucket: Option<&Path>,
+        path: &Path,
         options: &mut PutOptions,
         error: ClientError,
     ) -> S3Result<()> {
-        let is_missing = matches!(error, ClientError::Refused(Refusal::NotFound { .. }));
+        let is_missing = match &error {
+            ClientError::Refused(Refusal::NotFound { .. }) => !options.parents,
+            ClientError::Refused(Refusal::ObjectGone { .. }) => true,
+            _ => false,
+        };
         match bucket {
             None => Err(refused(&error, Missing::Upload)),
-            Some(bucket) if is_missing && !options.parents => {
+            Some(bucket) if is_missing => {
                 self.check_bucket(bucket).await?;
-                options.parents = true;
+                options.parents = path.parent().as_ref() != Some(bucket);
                 Ok(())
             }
             Some(_) => Err(refused(&error, Missing::Key)),

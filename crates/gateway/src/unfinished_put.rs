@@ -6,8 +6,6 @@
 //! without keys, which no key could have as its name. They are made for the object of a completion,
 //! too, before the namenode looks whether the condition of the completion is met.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use s3s::{S3ErrorCode, S3Result};
 use sanderling_client::{ClientError, PutOptions, Writer};
@@ -15,27 +13,11 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
 use sanderling_transport::trace::carried;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::api::S3Api;
+use crate::prune::{ANSWER_AFTER, CLEANUP_TIMEOUT, CleanupPauses, is_final};
 use crate::writing::Begun;
-
-/// How long the answer to a put that failed waits for the removal of its directories: a few calls
-/// to the namenode, and a client does not wait much longer where the namenode is away. Chosen, not
-/// measured.
-const ANSWER_AFTER: Duration = Duration::from_secs(1);
-
-/// First pause before another attempt. The namenode gets the end of the object that keeps a
-/// directory in about a round trip; each further pause is twice as long.
-const PAUSE_MIN: Duration = Duration::from_millis(5);
-
-/// Longest such pause: thirty attempts in the 30 s for which a directory is tried
-/// ([`CLEANUP_TIMEOUT`]). Chosen, not measured.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// How long a directory is tried that a writer keeps. Three times the lease of a writer whose end
-/// the namenode did not get (10 s by default).
-const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A put or a completion that is under way. Dropped before it has its object, it is given up.
 pub(crate) struct UnfinishedPut {
@@ -58,8 +40,8 @@ impl UnfinishedPut {
         Self { api, bucket, path, begun, has_made: false, writer: None }
     }
 
-    /// Creates the object. If directories are made for it, a task does so, which also ends when the
-    /// client goes away meanwhile: only then it is clear what there is to remove.
+    /// Creates the object, and its directories if the options have that, in a task. It also ends
+    /// when the client goes away meanwhile: only then it is clear what there is to remove.
     ///
     /// # Errors
     /// `InternalError` when the task panicked.
@@ -67,12 +49,7 @@ impl UnfinishedPut {
         mut self,
         options: &PutOptions,
     ) -> S3Result<(Self, Result<(), ClientError>)> {
-        if !options.parents {
-            let created = self.api.client.create(&self.path, options).await;
-            let created = created.map(|writer| self.writer = Some(writer));
-            return Ok((self, created));
-        }
-        self.has_made = true;
+        self.has_made |= options.parents;
         let options = options.clone();
         let creating = tokio::spawn(carried(async move {
             let created = self.api.client.create(&self.path, &options).await;
@@ -140,29 +117,28 @@ impl UnfinishedPut {
         Ok(stat)
     }
 
-    /// Ends the put, unless it has its object: returns when its directories are gone, or after a
-    /// while.
+    /// Ends the put, unless it has its object: returns when its object and its directories are
+    /// gone, or after a while.
     pub(crate) async fn end(mut self) {
         if let Some(removed) = self.give_up() {
             let _is_late = timeout(ANSWER_AFTER, removed).await;
         }
     }
 
-    /// Gives the put up, unless it has ended. Returns what resolves when its directories are gone,
-    /// if there may be any.
+    /// Gives the put up, unless it has ended. Returns what resolves when its object and its
+    /// directories are gone, or another task has a directory to remove.
     fn give_up(&mut self) -> Option<oneshot::Receiver<()>> {
-        let is_left = self.begun.take()?.fail();
-        // Dropped, it gives the object up.
-        let writer = self.writer.take();
-        let bucket = self.bucket.take().filter(|_| self.has_made || is_left)?;
+        let failed = FailedPut {
+            begun: self.begun.take()?,
+            bucket: self.bucket.take(),
+            directory: self.path.parent(),
+            has_made: self.has_made,
+            writer: self.writer.take(),
+        };
         let (gone, removed) = oneshot::channel();
-        let (api, directory) = (self.api.clone(), self.path.parent());
+        let api = self.api.clone();
         self.api.cleanups.start(async move {
-            if let Some(writer) = writer {
-                // Without an answer the lease ends by itself.
-                drop(writer.abort().await);
-            }
-            remove(&api, &bucket, directory).await;
+            failed.clean_up(&api).await;
             drop(gone);
         });
         Some(removed)
@@ -175,18 +151,42 @@ impl Drop for UnfinishedPut {
     }
 }
 
-/// Deletes empty directories up to the bucket. An object that is written keeps its directory until
-/// the namenode has got its end.
-async fn remove(api: &S3Api, bucket: &Path, deepest: Option<Path>) {
+/// What is left of a put that has failed.
+struct FailedPut {
+    /// Kept until the namenode has got the end of the object, which keeps its directory until then:
+    /// a deletion of the last key leaves the directory to this put.
+    begun: Begun,
+    bucket: Option<Path>,
+    directory: Option<Path>,
+    has_made: bool,
+    writer: Option<Writer>,
+}
+
+impl FailedPut {
+    /// Gives the object up, and removes the directories that are empty then if they may have been
+    /// made for it, or were left to it.
+    async fn clean_up(self, api: &S3Api) {
+        if let Some(writer) = self.writer {
+            abort(writer).await;
+        }
+        let is_left = self.begun.fail();
+        if let (Some(bucket), Some(directory)) = (self.bucket, self.directory)
+            && (self.has_made || is_left)
+        {
+            api.prune(&bucket, directory).await;
+        }
+    }
+}
+
+/// Gives an object up, and tries that again where the namenode does not answer. Its lease would end
+/// by itself, but no sooner than 30 s after a start of the namenode.
+async fn abort(mut writer: Writer) {
     let until = Instant::now() + CLEANUP_TIMEOUT;
-    let mut pause = PAUSE_MIN;
-    while !api.prune(bucket, deepest.clone()).await {
-        if Instant::now() + pause > until {
-            let directory = deepest.as_ref().map(Path::as_str).unwrap_or_default();
-            tracing::warn!(directory, "the directory of a failed put stays: a writer keeps it");
+    let mut pauses = CleanupPauses::new();
+    while let Err(error) = writer.try_abort().await {
+        if is_final(&error) || Instant::now() > until {
             return;
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        pauses.wait().await;
     }
 }

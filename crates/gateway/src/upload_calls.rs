@@ -11,6 +11,8 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Millis, Path, Refusal};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::api::{S3Api, timestamp};
 use crate::conditions::conditions_of;
@@ -18,6 +20,7 @@ use crate::digest::{Digests, Wanted, wanted_of};
 use crate::metadata::{self, headers_of, quoted, with_sums};
 use crate::name::UPLOADS;
 use crate::object::replacing;
+use crate::prune::ANSWER_AFTER;
 use crate::refused::{Missing, refused};
 use crate::slow_client::Lateness;
 use crate::slow_copy::CopyStart;
@@ -128,18 +131,34 @@ impl S3Api {
         )))
     }
 
+    /// Keeps the upload of a part that is stored, and has a task delete what it replaces. That is
+    /// mostly done before the answer. Below a durable directory it waits until the store has what
+    /// is replaced, and the answer does not.
     async fn part_stored(&self, upload: &Upload, number: i32, stored: Stored) -> S3Result<Stored> {
-        let failed = |error: ClientError| refused(&error, Missing::Upload);
-        self.keep_upload(upload).await.map_err(failed)?;
-        self.remove_replaced(upload, &part_name::prefix(number)?).await.map_err(failed)?;
+        let prefix = part_name::prefix(number)?;
+        let kept = self.keep_upload(upload).await;
+        kept.map_err(|error| refused(&error, Missing::Upload))?;
+        let (api, directory) = (self.clone(), upload.directory.clone());
+        let (gone, removed) = oneshot::channel::<()>();
+        self.cleanups.start(async move {
+            if let Err(error) = api.remove_replaced(&directory, &prefix).await {
+                tracing::warn!(%directory, part = number, %error, "a part that was replaced stays");
+            }
+            drop(gone);
+        });
+        let _is_late = timeout(ANSWER_AFTER, removed).await;
         Ok(stored)
     }
 
-    /// Deletes all uploads of a part but the newest.
-    async fn remove_replaced(&self, upload: &Upload, prefix: &str) -> Result<(), ClientError> {
-        let (same, _) = self.client.list(&upload.directory, prefix, SAME_MAX).await?;
+    /// Deletes all uploads of a part but the newest. What stays goes with the upload.
+    async fn remove_replaced(&self, upload: &Path, prefix: &str) -> Result<(), ClientError> {
+        let (same, _) = match self.client.list(upload, prefix, SAME_MAX).await {
+            // Completed or aborted meanwhile.
+            Err(ClientError::Refused(Refusal::NotFound { .. })) => return Ok(()),
+            listed => listed?,
+        };
         for entry in upload_decisions::replaced(&same, prefix) {
-            let path = upload.directory.join(&entry.name)?;
+            let path = upload.join(&entry.name)?;
             match self.client.delete_object(&path, entry.object, false).await {
                 // Deleted or joined meanwhile.
                 Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {}
@@ -256,11 +275,7 @@ impl S3Api {
             let join = completion.join(&there)?;
             let begin = || UnfinishedPut::begin(self, Some(&upload.bucket), to);
             let put: UnfinishedPut = unfinished.take().unwrap_or_else(begin);
-            let (put, answer) = if join.parts.is_empty() {
-                put.put(bytes::Bytes::new(), &join.options).await?
-            } else {
-                put.concat(join.parts.clone(), &join.options).await?
-            };
+            let (put, answer) = put.concat(join.parts.clone(), &join.options).await?;
             match completion.joined(join, answer.map(drop)) {
                 Ok(AfterJoin::Made(tag)) => {
                     // What is left expires by itself if this fails.

@@ -58,7 +58,8 @@ pub(crate) struct Completed {
 /// What is joined to complete an upload.
 #[derive(Debug)]
 pub(crate) struct UploadJoin {
-    /// Where the bytes are, in their order. Without any, the object is empty.
+    /// Where the bytes are, in their order. Of an object without any it is its empty part: the
+    /// namenode joins that only while the upload is there.
     pub(crate) parts: Vec<Path>,
     /// Of the object.
     pub(crate) options: PutOptions,
@@ -188,10 +189,10 @@ impl<'a> UploadCompletion<'a> {
         let sizes: Vec<(i32, u64)> =
             chosen.iter().map(|part| (part_name::number(&part.name), part.bytes)).collect();
         parts::keep(&mut options.attributes, &sizes);
-        // What is empty has no blocks to join.
-        let full = chosen.iter().filter(|part| part.bytes > 0);
+        // What is empty has no blocks to join beside others.
+        let joined = chosen.iter().filter(|part| part.bytes > 0 || total == 0);
         let parts: Result<Vec<Path>, Refusal> =
-            full.map(|part| upload.directory.join(&part.name)).collect();
+            joined.map(|part| upload.directory.join(&part.name)).collect();
         Ok(UploadJoin { parts: parts.map_err(|_| no_upload())?, options, tag })
     }
 
@@ -401,11 +402,16 @@ mod tests {
     }
 
     #[test]
-    fn upload_whose_parts_are_all_empty_makes_an_empty_object() {
+    fn upload_whose_part_is_empty_joins_it_and_otherwise_leaves_an_empty_last_part_out() {
         let upload = upload();
-        let join = completion(&upload, all_of(&[4])).join(&[there(4, 0)]).unwrap();
-        assert!(join.parts.is_empty());
+        let at = |part: &Entry| upload.directory.join(&part.name).unwrap();
+        let parts = [there(1, PART_BYTES_MIN), there(4, 0)];
+        let join = completion(&upload, all_of(&[4])).join(&parts).unwrap();
+        // The namenode refuses it when the upload is gone.
+        assert_eq!(join.parts, [at(&parts[1])]);
         assert_eq!(join.tag, etag::of_parts(&[[4; 16]]));
+        let join = completion(&upload, all_of(&[1, 4])).join(&parts).unwrap();
+        assert_eq!(join.parts, [at(&parts[0])]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which directories have puts under way, and what removes the directories of puts that failed.
+//! Which directories have puts under way, and the tasks that remove what failed requests left.
 //!
 //! Nothing of a put is seen before its end, and with their last key its directories would go.
 
@@ -9,9 +9,11 @@ use parking_lot::Mutex;
 use sanderling_protocol::Path;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Most cleanups under way. Each ends within a few calls to the namenode, unless the namenode does
-/// not answer or another gateway writes into the directory. Chosen, not measured.
+/// not answer, a store is waited for, or another gateway writes into the directory. Chosen, not
+/// measured.
 const CLEANUPS_MAX: usize = 1024;
 
 /// The directories that puts of this gateway are under way in.
@@ -79,32 +81,93 @@ impl Drop for Begun {
     }
 }
 
-/// The tasks that remove what failed puts left.
+/// The tasks that remove what failed requests left.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cleanups(Arc<Mutex<JoinSet<()>>>);
+pub(crate) struct Cleanups {
+    tasks: Arc<Mutex<JoinSet<()>>>,
+    /// The directories that a task tries to remove, each with the end of its attempts.
+    kept: Arc<Mutex<HashMap<Path, Instant>>>,
+}
+
+/// A directory that one task tries to remove. Dropped, no task does any more.
+#[derive(Debug)]
+pub(crate) struct KeptDirectory {
+    kept: Arc<Mutex<HashMap<Path, Instant>>>,
+    directory: Path,
+    has_ended: bool,
+}
 
 impl Cleanups {
-    /// Starts a task. While there are too many of them it does not: the directories stay.
+    /// Starts a task. While there are too many of them it does not: what is left stays.
     pub(crate) fn start(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        let mut all = self.0.lock();
-        while all.try_join_next().is_some() {}
-        if all.len() < CLEANUPS_MAX {
-            all.spawn_on(cleanup, &runtime);
+        let count = {
+            let mut tasks = self.tasks.lock();
+            while tasks.try_join_next().is_some() {}
+            tasks.len()
+        };
+        if count < CLEANUPS_MAX {
+            self.start_always(cleanup);
             return;
         }
-        drop(all);
-        tracing::warn!("directories of a failed put stay: {CLEANUPS_MAX} others are being removed");
+        tracing::warn!("what a failed request left stays: {CLEANUPS_MAX} others are being removed");
+    }
+
+    /// Starts a task however many there are.
+    pub(crate) fn start_always(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        self.tasks.lock().spawn_on(cleanup, &runtime);
+    }
+
+    /// Prolongs the attempts at a directory until then. Returns it if no task tries it yet: the
+    /// caller starts one.
+    pub(crate) fn try_until(&self, directory: &Path, until: Instant) -> Option<KeptDirectory> {
+        let before = self.kept.lock().insert(directory.clone(), until);
+        // Made only for the first: dropped, it ends the attempts.
+        before.is_none().then(|| {
+            let (kept, directory) = (Arc::clone(&self.kept), directory.clone());
+            KeptDirectory { kept, directory, has_ended: false }
+        })
     }
 
     /// Waits until all have ended.
     pub(crate) async fn wait(&self) {
         loop {
-            let mut all = std::mem::take(&mut *self.0.lock());
+            let mut all = std::mem::take(&mut *self.tasks.lock());
             if all.is_empty() {
                 return;
             }
             while all.join_next().await.is_some() {}
+        }
+    }
+}
+
+impl KeptDirectory {
+    pub(crate) const fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns until when it is tried.
+    pub(crate) fn until(&self) -> Instant {
+        self.kept.lock().get(&self.directory).copied().unwrap_or_else(Instant::now)
+    }
+
+    /// Ends the attempts that were to last until then. Returns false, and ends nothing, if they
+    /// were prolonged since: the caller tries again.
+    pub(crate) fn end(&mut self, until: Instant) -> bool {
+        let mut kept = self.kept.lock();
+        let is_last = kept.get(&self.directory).is_none_or(|it| *it == until);
+        if is_last {
+            kept.remove(&self.directory);
+            self.has_ended = true;
+        }
+        is_last
+    }
+}
+
+impl Drop for KeptDirectory {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.kept.lock().remove(&self.directory);
         }
     }
 }
@@ -140,6 +203,24 @@ mod tests {
         assert!(writing.leaves(&directory));
         drop(put);
         assert!(!writing.begin(&path).fail());
+    }
+
+    #[test]
+    fn directory_that_is_left_again_while_a_task_tries_it_is_tried_for_longer() {
+        let (cleanups, directory) = (Cleanups::default(), "/a".parse::<Path>().unwrap());
+        let first = Instant::now();
+        let later = first + std::time::Duration::from_secs(1);
+        let mut kept = cleanups.try_until(&directory, first).unwrap();
+        assert!(cleanups.try_until(&directory, later).is_none(), "one task tries it");
+        assert!(!kept.end(first), "it was left again since");
+        assert_eq!(kept.until(), later);
+        assert!(kept.end(later));
+        // The one that has ended does not end the next one.
+        let next = cleanups.try_until(&directory, first).unwrap();
+        drop(kept);
+        assert!(cleanups.try_until(&directory, later).is_none());
+        drop(next);
+        assert!(cleanups.try_until(&directory, first).is_some());
     }
 
     #[tokio::test]

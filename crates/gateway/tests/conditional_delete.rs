@@ -5,10 +5,11 @@
 
 mod rig;
 
-use rig::cluster::path;
-use rig::{element, send, start};
+use rig::cluster::{MIB, path};
+use rig::{WRONG_DIGEST, element, gateway, put_soon, send, start, wait_until};
 use sanderling_client::{Client, ClientError, PutOptions};
-use sanderling_protocol::Refusal;
+use sanderling_protocol::message::{JobHints, RegisterJob};
+use sanderling_protocol::{Millis, Refusal};
 
 async fn put(client: &Client, value: &'static str) -> String {
     let mut options = PutOptions::replacing();
@@ -87,5 +88,52 @@ async fn directory_stays_in_which_somebody_writes_at_another_endpoint() {
     let (status, body) = send(&address, "DELETE", ("/bucket/d/e/new", ""), "", "").await;
     assert_eq!(status, 204, "{body}");
     assert!(!client.exists(&path("/bucket/d")).await.unwrap());
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_goes_whose_last_key_is_deleted_during_a_put_that_fails() {
+    let (cluster, proxy, behind, _client) = start().await;
+    let address = behind.address().to_string();
+    let beside = gateway(&cluster.namenode.address().to_string()).await;
+    let other = beside.address().to_string();
+    let (status, body) = send(&address, "PUT", ("/bucket/p/k", ""), "", "old").await;
+    assert_eq!(status, 200, "{body}");
+    let condition = format!("if-match: \"{}\"\r\n", tag(&address).await);
+    // In one block, and named by its seal.
+    let put = async move {
+        send(&address, "PUT", ("/bucket/p/k", ""), &condition, &"x".repeat(1000)).await
+    };
+    // The object that is written keeps the directory.
+    let between = async {
+        let (status, body) = send(&other, "DELETE", ("/bucket/p/k", ""), "", "").await;
+        assert_eq!(status, 204, "{body}");
+    };
+    let (status, body) = proxy.hold_up(&["seal"], put, between).await;
+    assert_eq!(status, 412, "{body}");
+    put_soon(&other, "/bucket/p").await;
+    behind.stop().await;
+    beside.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn root_of_a_job_stays_when_its_last_key_is_deleted_or_a_put_in_it_fails() {
+    let (_cluster, _proxy, gateway, client) = start().await;
+    let address = gateway.address().to_string();
+    let (lease, hints) = (Millis(60_000), JobHints::default());
+    let job = RegisterJob { path: path("/bucket/job"), lease, quota_bytes: None, hints };
+    let _job = client.run_job(job).await.unwrap();
+    let (status, body) = send(&address, "PUT", ("/bucket/job/d/k", ""), "", "key").await;
+    assert_eq!(status, 200, "{body}");
+    let (status, body) = send(&address, "DELETE", ("/bucket/job/d/k", ""), "", "").await;
+    assert_eq!(status, 204, "{body}");
+    wait_until(&client, "/bucket/job/d", false).await;
+    assert!(client.stat(&path("/bucket/job")).await.unwrap().job.is_some());
+    // Its directory is made with its first block, and its digest is compared at its end.
+    let long = "x".repeat(MIB + 1);
+    let (status, body) = send(&address, "PUT", ("/bucket/job/d/k", ""), WRONG_DIGEST, &long).await;
+    assert_eq!((status, element(&body, "Code")), (400, Some("BadDigest")), "{body}");
+    wait_until(&client, "/bucket/job/d", false).await;
+    assert!(client.stat(&path("/bucket/job")).await.unwrap().job.is_some());
     gateway.stop().await;
 }

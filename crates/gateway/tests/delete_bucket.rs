@@ -4,11 +4,14 @@
 
 mod rig;
 
+use std::time::Duration;
+
 use rig::cluster::path;
-use rig::{element, gateway, send, start};
-use sanderling_client::{Client, PutOptions};
+use rig::{SOON, element, gateway, gateway_with, send, start};
+use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::{Millis, Path};
+use tokio::time::Instant;
 
 const RULES: &str = "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>\
                      <AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>";
@@ -178,4 +181,55 @@ async fn bucket_of_a_deletion_that_was_interrupted_can_be_used_and_deleted() {
         beside.stop().await;
         deletion.abort();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_that_stays_gets_its_uploads_and_rules_back_after_an_outage() {
+    let (cluster, proxy, _gateway, client) = start().await;
+    let call_deadline = Duration::from_secs(3);
+    let config = ClientConfig { call_deadline, ..ClientConfig::default() };
+    let behind = gateway_with(&proxy.address, config).await;
+    let address = behind.address().to_string();
+    let beside = gateway(&cluster.namenode.address().to_string()).await;
+    let other = beside.address().to_string();
+    let id = fill(&address).await;
+    proxy.hold(&["delete"]);
+    let deletion = tokio::spawn(async move { delete_bucket(&address).await });
+    proxy.swallowed().await;
+    let (status, body) = send(&other, "PUT", ("/bucket/key", ""), "", "new").await;
+    assert_eq!(status, 200, "{body}");
+    let (status, body) = deletion.await.unwrap();
+    assert_eq!(status, 503, "{body}");
+    let (status, body) = send(&other, "GET", ("/bucket", "cors="), "", "").await;
+    assert_eq!(status, 404, "they could not be moved back: {body}");
+    proxy.open();
+    let deadline = Instant::now() + SOON;
+    // The last step removes the place where they were.
+    while names(&client, &Path::root()).await != ["bucket"] {
+        assert!(Instant::now() < deadline, "they are not moved back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    check_whole(&other, &id, &client).await;
+    assert_eq!(client.get(&path("/bucket/key")).await.unwrap(), "new");
+    behind.stop().await;
+    beside.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn put_whose_bucket_is_deleted_under_it_does_not_make_it_again() {
+    let (_cluster, proxy, gateway, client) = start().await;
+    let bucket = path("/bucket");
+    for key in ["/bucket/k", "/bucket/p/k"] {
+        client.make_directory(&bucket, ObjectKind::Directory, true, true).await.unwrap();
+        let address = gateway.address().to_string();
+        // In one block, and named by its seal.
+        let put = async move { send(&address, "PUT", (key, ""), "", &"x".repeat(1000)).await };
+        let between = async {
+            client.delete(&bucket, true).await.unwrap();
+        };
+        let (status, body) = proxy.hold_up(&["seal"], put, between).await;
+        assert_eq!((status, element(&body, "Code")), (404, Some("NoSuchBucket")), "{body}");
+        assert!(!client.exists(&bucket).await.unwrap(), "{key}");
+    }
+    gateway.stop().await;
 }

@@ -5,8 +5,11 @@
 
 mod rig;
 
+use std::time::Duration;
+
 use rig::cluster::path;
-use rig::{element, gateway, send, start};
+use rig::{SOON, element, gateway, send, start};
+use tokio::time::Instant;
 
 /// What a part is stored by, and what a completion makes an object by.
 const SEAL: &[&str] = &["seal"];
@@ -117,10 +120,18 @@ async fn part_uploaded_again_frees_the_bytes_of_its_predecessor() {
     for round in 0..5 {
         upload(&address, &id, 3, &format!("round {round}")).await;
     }
-    let uploads = client.list_all(&path(&format!("/bucket/%!u/{id}"))).await.unwrap();
-    let parts: Vec<&str> =
-        uploads.iter().map(|it| it.name.as_str()).filter(|it| it.starts_with("00003")).collect();
-    assert_eq!(parts.len(), 1, "{parts:?}");
+    let upload = path(&format!("/bucket/%!u/{id}"));
+    let deadline = Instant::now() + SOON;
+    loop {
+        let all = client.list_all(&upload).await.unwrap();
+        let parts: Vec<&str> =
+            all.iter().map(|it| it.name.as_str()).filter(|it| it.starts_with("00003")).collect();
+        if parts.len() == 1 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{parts:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     gateway.stop().await;
 }
 

@@ -391,7 +391,8 @@ pub enum Request {
         /// Drawn by the client.
         key: Nonce,
     },
-    /// Deletes an object if it still has that name. Reply: `Deleted`.
+    /// Deletes an object if it still has that name. A durable directory, or the root of a job, is
+    /// refused with `WrongKind` unless the deletion is recursive. Reply: `Deleted`.
     DeleteObject {
         /// The name.
         path: Path,

@@ -249,7 +249,7 @@ class Store(Connection):
         """Deletes an object; a directory that is not empty only when `recursive`.
 
         With `if_object`, raises `Changed` when another object has the name by now, and deletes
-        nothing.
+        nothing. A durable directory, or the root of a job, is then deleted only when `recursive`.
         """
         expected = arguments.some_whole("if_object", if_object)
         delete = self._client.delete

@@ -415,7 +415,29 @@ impl Catalog {
         if self.resolve(path)? != expected {
             return Err(Refusal::Changed { path: path.clone(), expected });
         }
+        if !recursive && self.is_empty_container(expected) {
+            self.check_unmarked(path, expected)?;
+        }
         self.delete(path, recursive, orders)
+    }
+
+    /// Refuses to remove a directory as one that is empty if it stands for more than its entries.
+    /// Clients that remove what their deletions leave empty name the directory by its id, and see
+    /// neither its store nor its job in its entries.
+    fn check_unmarked(&self, path: &Path, id: ObjectId) -> Result<(), Refusal> {
+        if !self.reaping.rules.keeps_marked_directories() {
+            return Ok(());
+        }
+        let is_root = |job| self.jobs.is_root(job, id);
+        let mark = if self.durables.contains(id) {
+            "a durable directory"
+        } else if self.objects[&id].job.is_some_and(is_root) {
+            "the root of a job"
+        } else {
+            return Ok(());
+        };
+        let why = format!("it is {mark}: delete it recursively, or without its id");
+        Err(Refusal::WrongKind { path: path.clone(), why })
     }
 
     pub(super) fn set_ttl(&mut self, path: &Path, ttl: Option<Millis>) -> Result<Reply, Refusal> {

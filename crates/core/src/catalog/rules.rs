@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
 /// and no writer's lease ends in the first 30 s after a start if bytes would be dropped by that.
 /// 11: the log has reports with what a manager takes for recorded
 /// ([`DurableAction::Record`](super::DurableAction::Record)), which programs of before cannot read.
+/// A deletion that names its object, and is not recursive, leaves durable directories and the roots
+/// of jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Rules(pub(super) u32);
 
@@ -105,5 +107,11 @@ impl Rules {
     /// Returns whether a lease whose end would have bytes dropped ends later after a start.
     pub(super) const fn keeps_unsealed(self) -> bool {
         self.0 >= 10
+    }
+
+    /// Returns whether a durable directory or a job's root stays when it is removed as one that is
+    /// empty.
+    pub(super) const fn keeps_marked_directories(self) -> bool {
+        self.0 >= 11
     }
 }

@@ -7,13 +7,22 @@ pub mod cluster;
 #[path = "../../../client/tests/cluster/proxy.rs"]
 pub mod proxy;
 
+use std::time::Duration;
+
 use cluster::{Cluster, path};
 use proxy::Proxy;
 use ring::{digest, hmac};
-use sanderling_client::Client;
+use sanderling_client::{Client, ClientConfig};
 use sanderling_gateway::{GatewayOptions, GatewayServer, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY};
 use sanderling_protocol::message::ObjectKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+/// More than a lease of a writer, on a slow machine.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// A header with a digest that no bytes of these tests have.
+pub const WRONG_DIGEST: &str = "content-md5: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -99,13 +108,44 @@ pub async fn start() -> (Cluster, Proxy, GatewayServer, Client) {
 
 /// Starts a gateway of the namenode at an address.
 pub async fn gateway(namenode: &str) -> GatewayServer {
+    gateway_with(namenode, ClientConfig::default()).await
+}
+
+/// Starts a gateway whose client has this configuration.
+pub async fn gateway_with(namenode: &str, client: ClientConfig) -> GatewayServer {
     let options = GatewayOptions {
         namenode: namenode.to_owned(),
+        client,
         listen: "127.0.0.1:0".to_owned(),
         http_listen: None,
         ..GatewayOptions::default()
     };
     GatewayServer::start(options).await.unwrap()
+}
+
+/// Puts a key as soon as no directory has its name, and deletes it.
+pub async fn put_soon(address: &str, key: &str) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let (status, body) = send(address, "PUT", (key, ""), "", "key").await;
+        if status == 200 {
+            break;
+        }
+        assert_eq!(status, 409, "{body}");
+        assert!(Instant::now() < deadline, "a directory without a key has the name {key}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (status, body) = send(address, "DELETE", (key, ""), "", "").await;
+    assert_eq!(status, 204, "{body}");
+}
+
+/// Waits until there is something at a path, or nothing any more.
+pub async fn wait_until(client: &Client, name: &str, is_there: bool) {
+    let deadline = Instant::now() + SOON;
+    while client.exists(&path(name)).await.unwrap() != is_there {
+        assert!(Instant::now() < deadline, "{name} does not come, or does not go");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Returns the text of the first element of that name.

@@ -596,7 +596,12 @@ impl NameModel {
         catalog: &Catalog,
     ) -> CheckResult {
         let found = self.entries.get(path.as_str()).map(|entry| entry.object);
+        let is_root = self.jobs.values().any(|job| job.root == expected);
         match (found == Some(expected), result) {
+            (true, Ok(_)) if is_root && !recursive => {
+                differs(&format!("delete {path}"), "the root of a job", result)
+            }
+            (true, Err(Refusal::WrongKind { .. })) if is_root && !recursive => Ok(()),
             (true, result) => self.delete(path, recursive, result, catalog),
             (false, Err(_)) => Ok(()),
             (false, result) => differs(&format!("delete {expected}"), found, result),

@@ -304,6 +304,34 @@ fn log_without_the_rule_deletes_as_it_did() {
     assert_eq!(rig.seal(&grant, &[10]), Err(Refusal::ObjectGone { object }));
 }
 
+#[test]
+fn root_of_a_job_is_not_removed_as_a_directory_that_is_empty() {
+    for (rules, is_kept) in [(10, false), (Catalog::RULES, true)] {
+        let mut rig = Rig::with_rules(1, rules, 100);
+        rig.job("/job", None).unwrap();
+        rig.put("/job/file", 10);
+        let object = rig.stat("/job").unwrap().object;
+        let remove = |rig: &mut Rig, recursive: bool| {
+            rig.ask(Request::DeleteObject { path: path("/job"), object, recursive })
+        };
+        let refused = remove(&mut rig, false);
+        assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
+        rig.delete("/job/file", false).unwrap();
+        let removed = remove(&mut rig, false);
+        let is_refused = matches!(removed, Err(Refusal::WrongKind { .. }));
+        assert_eq!(is_refused, is_kept, "{rules}: {removed:?}");
+        if is_kept {
+            remove(&mut rig, true).unwrap();
+        }
+        rig.is_gone("/job");
+    }
+    // A caller that names the directory alone means it.
+    let mut rig = Rig::with_slices(1, 100);
+    rig.job("/job", None).unwrap();
+    rig.delete("/job", false).unwrap();
+    rig.is_gone("/job");
+}
+
 /// Entries of a directory of [`full_directory`], itself among them.
 const ENTRIES: usize = 11;
 
