@@ -2,6 +2,8 @@
 //! scripts/criu.sh unpacks) these tests are skipped.
 
 mod cluster;
+#[path = "criu/stopped.rs"]
+mod stopped;
 #[path = "criu/tree.rs"]
 mod tree;
 
@@ -236,7 +238,8 @@ impl AwayStore {
         std::fs::create_dir(place.path("temporary")).expect("made");
         let notices = format!("file:{}", place.path("notice").display());
         command.args(["task", "run", "--backend", "s3://checkpoints/task", "--name", "count"]);
-        command.args(["--driver", "criu", "--interval", "1h", "--key"]).arg(place.path("key"));
+        command.args(["--driver", "criu", "--interval", "1h", "--lock-age", "10m"]);
+        command.arg("--key").arg(place.path("key"));
         command.args(["--on-notice", "--notice-source", &notices]).args(flags);
         command.arg("--criu").arg(&place.criu).arg("--record").arg(place.path("record"));
         command.arg("--").arg("python3").arg(place.path("counter.py"));

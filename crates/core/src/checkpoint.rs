@@ -14,6 +14,7 @@ mod bag_looks;
 mod bag_presence;
 mod bag_replay;
 mod chunk;
+mod command_lease;
 mod compaction;
 mod driver;
 mod dump_interval;
@@ -54,6 +55,7 @@ pub use bag_looks::{BAG_ROUND, BagLooks, LEAVES_URGENT, LOOKS_PER_ROUND};
 pub use bag_presence::{BagPresence, BagSight};
 pub use bag_replay::{BagPolicy, BagReplay, DumpCopies, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
+pub use command_lease::{CommandLease, CommandOrder};
 pub use compaction::{PackCompaction, StateDigest};
 pub use driver::{
     CriuRecord, CriuVersion, CriuVersionError, DriverRecord, MachineView, RestoreRefusal,
@@ -72,7 +74,7 @@ pub use images::{
 };
 pub use interval::{DumpTimes, young_daly};
 pub use lock::{LockRecord, LockView};
-pub use lock_holder::{LockClaim, LockHolder, LockProtection};
+pub use lock_holder::{LockClaim, LockHolder, LockLook, LockProtection, LockWrite, LockWritten};
 pub use lock_observer::{BackendAnswers, LockObserver, SeenLock};
 pub use manifest::{
     CHUNKS_MAX, CheckpointManifest, CheckpointManifestError, CheckpointManifestFault, ChunkCodec,

@@ -133,7 +133,7 @@ impl S3Api {
         let PutTarget { bucket, path, options, .. } = target;
         let bucket = bucket.as_ref();
         let mut put = UnfinishedPut::begin(self, bucket, path);
-        for _ in 0..AGAIN_MAX {
+        for _ in 0..RETRIES_MAX {
             let created;
             (put, created) = put.create(options).await?;
             match created {

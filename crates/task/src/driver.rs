@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use sanderling_command::failure::Failure;
+use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::DriverRecord;
 use tokio::time::Instant;
 
 use crate::criu::CriuDump;
+use crate::lease::LeaseEnd;
 use crate::namespaces::NamespacesHandle;
 use crate::pack_writer::PackWriter;
 use crate::state::read_chunks;
@@ -52,6 +53,8 @@ pub(crate) struct TaskHandle {
     pub(crate) pid: u32,
     /// Its namespaces, if it has its own.
     pub(crate) namespaces: Option<NamespacesHandle>,
+    /// Until when it may run.
+    pub(crate) lease: LeaseEnd,
 }
 
 /// A state that lies in a directory and stays as it is.
@@ -80,6 +83,18 @@ impl CapturedState for Captured {
 }
 
 impl TaskHandle {
+    /// Refuses a dump of a task that is stopped: it answers no signal, and would be restored so.
+    ///
+    /// # Errors
+    /// Its lock is not confirmed.
+    pub(crate) fn expect_running(&self) -> Result<(), Failure> {
+        if !self.lease.is_over() {
+            return Ok(());
+        }
+        let cause = "the command is stopped: its lock is not confirmed";
+        Err(Failure::new(Exit::Unavailable, FailureKind::TaskBackend, cause))
+    }
+
     /// Returns the memory that all processes of the task have in use.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let mut total = 0;

@@ -95,6 +95,8 @@ impl CheckpointDriver for Hook {
                 }
                 None => {}
             }
+            // It answers when it goes on: the signal stays due.
+            task.expect_running()?;
             if !process.is_some_and(RecordedProcess::is_running) {
                 let cause = format!("the task has ended before it wrote {}", done.display());
                 return Err(Failure::new(Exit::Failure, FailureKind::HookEnded, cause));
@@ -148,6 +150,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::lease::LeaseEnd;
 
     #[tokio::test]
     async fn process_that_has_ended_is_not_waited_for() {
@@ -158,7 +161,7 @@ mod tests {
             sleep(POLL_INTERVAL).await;
         }
         let hook = Hook::new(place.path(), Duration::from_secs(3600));
-        let task = TaskHandle { pid: child.id(), namespaces: None };
+        let task = TaskHandle { pid: child.id(), namespaces: None, lease: LeaseEnd::never() };
         let captured = hook.capture(&task, async { Ok(()) }).await;
         assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookEnded);
         assert!(child.wait().unwrap().success());
@@ -193,7 +196,7 @@ while [ -d "$0" ]; do sleep 0.01; done
         let mut child = command.args(["-c", FAILS_ONCE]).arg(place.path()).spawn().unwrap();
         until(|| handles_usr1(child.id())).await;
         let mut hook = Hook::new(place.path(), Duration::ZERO);
-        let task = TaskHandle { pid: child.id(), namespaces: None };
+        let task = TaskHandle { pid: child.id(), namespaces: None, lease: LeaseEnd::never() };
         let captured = hook.capture(&task, async { Ok(()) }).await;
         assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookTimeout);
         std::fs::write(place.path().join("go"), "").unwrap();

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, setsid, wait};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::process;
 use thiserror::Error;
@@ -22,7 +22,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use crate::descriptors::problems;
-use crate::inherited::keep_from_children;
+use crate::inherited::{keep_from_children, receive_descriptor};
+use crate::init_command::{CriuWork, InitCommand};
 use crate::namespaces::{InitReply, InitRequest, TaskEnd, words_of};
 
 /// Process ids below it are left to this process and to CRIU, so that those of the task are free
@@ -50,6 +51,12 @@ enum InitError {
     /// The command for that cannot be started.
     #[error("a network needs the command ip: {0}")]
     NoIp(#[source] io::Error),
+    /// A dump of it would be restored so.
+    #[error("the command is stopped: its lock is not confirmed")]
+    Stopped,
+    /// The dump is of no use.
+    #[error("the command was stopped meanwhile: its lock was not confirmed")]
+    StoppedMeanwhile,
     /// This program does not find itself.
     #[error("{}", .0.cause)]
     NoProgram(#[source] Box<Failure>),
@@ -61,6 +68,7 @@ enum InitError {
 /// What runs in the namespaces.
 struct Init {
     writer: tokio::net::unix::OwnedWriteHalf,
+    command: InitCommand,
     root: Option<u32>,
     criu: Option<u32>,
     /// The pipes of a task that CRIU restores, until that has succeeded.
@@ -81,16 +89,22 @@ pub(crate) fn run() -> Result<(), Failure> {
         return Err(Failure::usage(cause));
     }
     keep_from_children().map_err(failed)?;
+    // A signal that stops the group of the runner's processes would stop this one, too, and leave
+    // the command, which has a session of its own.
+    let _ = setsid();
+    let control = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+    let control = std::os::unix::net::UnixStream::from(control);
+    let ends = receive_descriptor(&control).map_err(failed)?;
+    let command = InitCommand::begin(ends).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(failed)?.block_on(async {
-        let control = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
-        let control = std::os::unix::net::UnixStream::from(control);
         control.set_nonblocking(true).map_err(failed)?;
         let (reader, writer) = UnixStream::from_std(control).map_err(failed)?.into_split();
         let mut lines = BufReader::new(reader).lines();
         let mut children = signal(SignalKind::child()).map_err(failed)?;
         let mut init = Init {
             writer,
+            command,
             root: None,
             criu: None,
             restoring: None,
@@ -142,10 +156,12 @@ impl Init {
                 Ok(Some(InitReply::Checked { is_starting: is_starting(root), problems }))
             }
             Ok(InitRequest::Dump { criu, arguments }) => {
-                self.criu(&criu, &arguments).map(|()| None).map_err(InitError::from)
+                self.criu(&criu, &arguments, CriuWork::Dump).map(|()| None)
             }
             Ok(InitRequest::End { within_millis }) => {
-                self.signal(Signal::TERM);
+                // One that is stopped handles no signal.
+                let is_stopped = self.command.is_stopped();
+                self.signal(if is_stopped { Signal::KILL } else { Signal::TERM });
                 self.kill_at = Some(Instant::now() + Duration::from_millis(within_millis));
                 Ok(None)
             }
@@ -177,6 +193,7 @@ impl Init {
         }
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()?;
         self.root = Some(child.id());
+        self.command.has_started();
         Ok(InitReply::Running { root: child.id(), pipes })
     }
 
@@ -195,13 +212,14 @@ impl Init {
             arguments.extend(["--inherit-fd".into(), format!("fd[{}]:{was}", pipe.as_raw_fd())]);
         }
         self.restoring = Some([name_of(&out)?, name_of(&err)?]);
-        Ok(self.criu(criu, &arguments)?)
+        self.criu(criu, &arguments, CriuWork::Restore)
     }
 
-    fn criu(&mut self, criu: &Path, arguments: &[String]) -> io::Result<()> {
+    fn criu(&mut self, criu: &Path, arguments: &[String], work: CriuWork) -> Result<(), InitError> {
         let mut command = Command::new(criu);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.criu = Some(command.spawn()?.id());
+        let started = self.command.start_criu(&mut command, work)?;
+        self.criu = Some(started.ok_or(InitError::Stopped)?);
         Ok(())
     }
 
@@ -254,8 +272,13 @@ impl Init {
 
     async fn criu_ended(&mut self, status: WaitStatus) {
         let code = status.exit_status().unwrap_or(-1);
+        let is_whole = self.command.criu_ended();
         let Some(pipes) = self.restoring.take() else {
-            return self.reply(&InitReply::Criu { code }).await;
+            let why = InitError::StoppedMeanwhile.to_string();
+            let is_refused = code == 0 && !is_whole;
+            let dumped = InitReply::Criu { code };
+            let reply = if is_refused { InitReply::Refused { why } } else { dumped };
+            return self.reply(&reply).await;
         };
         let root = pids().into_iter().filter(|pid| *pid >= TASK_PIDS_FROM).find(|pid| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -5,6 +5,7 @@
 mod args;
 mod backend;
 mod bag;
+mod boot_clock;
 mod bucket;
 mod compaction;
 mod criu;
@@ -25,6 +26,9 @@ mod image_server;
 mod image_stream;
 mod inherited;
 mod init;
+mod init_command;
+mod lease;
+mod lease_watch;
 mod lock;
 mod machine_notices;
 mod mounts;
@@ -33,6 +37,7 @@ mod pack_cache;
 mod pack_writer;
 mod predict;
 mod private_directory;
+mod process_tree;
 mod report;
 mod reserved_memory;
 mod run_log;
@@ -86,7 +91,7 @@ pub enum TaskCommand {
     /// Be process 1 of a task's namespaces.
     #[command(hide = true)]
     Init,
-    /// End a task's process when the runner has ended.
+    /// End a task's process when the runner has ended, and stop it while its lock is not confirmed.
     #[command(hide = true)]
     Guard,
 }
@@ -139,11 +144,13 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
     })
 }
 
-/// Runs `task init` and `task child` as this program starts itself with them; `None` if the words
-/// are others. Its command line takes a while to build, and a restored task waits for both.
+/// Runs `task init`, `task guard` and `task child` as this program starts itself with them; `None`
+/// if the words are others. Its command line takes a while to build: a restored task waits for the
+/// first and the last one, and before the guard runs nothing stops the command.
 pub fn run_own(words: &[OsString]) -> Option<Result<(), Failure>> {
     match words {
         [task, init] if task == "task" && init == "init" => Some(init::run()),
+        [task, guard] if task == "task" && guard == "guard" => Some(guard::run()),
         [task, child, rest @ ..] if task == "task" && child == "child" => {
             Some(Err(become_command(&child_args(rest)?)))
         }

@@ -1,23 +1,26 @@
 //! The lock of a task's name: one runner at a time.
 
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use sanderling_command::failure::{Exit, Failure};
 use sanderling_command::process::RecordedProcess;
 use sanderling_core::checkpoint::{
-    BackendAnswers, LockClaim, LockHolder, LockObserver, LockProtection, LockRecord, LockView,
-    SeenLock,
+    BackendAnswers, LockClaim, LockHolder, LockLook, LockObserver, LockProtection, LockRecord,
+    LockView, LockWrite, LockWritten, SeenLock,
 };
 use sanderling_protocol::Instant as SteadyInstant;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{CHECK, TaskBackend, hex, number_of};
+use crate::boot_clock::since_boot;
 use crate::encryption::drawn;
+use crate::lease::LeaseEnd;
 use crate::task_failure::TaskFailure;
 
 /// Pause between two looks at a lock whose runner may be dead.
@@ -32,6 +35,8 @@ pub(crate) struct TaskLock {
     holder: SharedHolder,
     /// The number of generations where it is not that of the lock.
     rank: OnceLock<u64>,
+    /// Until when it lets the task's command run.
+    lease: LeaseEnd,
     /// Cancelled when another runner has taken it.
     pub(crate) lost: CancellationToken,
     ended: CancellationToken,
@@ -50,14 +55,10 @@ impl SharedHolder {
     fn number(&self) -> u64 {
         self.get().number()
     }
-}
 
-/// Returns the time since the boot, suspensions included.
-fn since_boot() -> SteadyInstant {
-    let now = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
-    SteadyInstant(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+    fn numbers(&self) -> RangeInclusive<u64> {
+        self.get().numbers()
+    }
 }
 
 /// What was seen of a task's lock, from one look to the next.
@@ -131,27 +132,39 @@ impl TaskLock {
     fn renewed(backend: &TaskBackend, holder: LockHolder) -> Self {
         let (lost, ended) = (CancellationToken::new(), CancellationToken::new());
         let (number, every) = (holder.number(), holder.renew_every().into());
+        let (leases, lease) = LeaseEnd::new(holder.runs_until());
         let holder = SharedHolder(Arc::new(Mutex::new(holder)));
-        let cleaned = backend.clone();
-        // Below a durable directory a removal waits for the store: renewals do not wait for it.
-        tokio::spawn(async move {
-            // Those before count no longer.
-            for before in numbers(&cleaned).await.unwrap_or_default() {
-                if before < number {
-                    let _ = cleaned.remove(&lock_name(before)).await;
-                }
-            }
-        });
         let renewer = Renewer {
             backend: backend.clone(),
             holder: holder.clone(),
             every,
+            leases,
+            removal: remove_before(backend, number),
             lost: lost.clone(),
             ended: ended.clone(),
         };
         let renewals = tokio::spawn(renewer.renew());
         let rank = OnceLock::new();
-        Self { backend: backend.clone(), holder, rank, lost, ended, renewals }
+        Self { backend: backend.clone(), holder, rank, lease, lost, ended, renewals }
+    }
+
+    /// Returns until when it lets the task's command run, as that changes.
+    pub(crate) fn lease(&self) -> LeaseEnd {
+        self.lease.clone()
+    }
+
+    /// Waits until it lets the task's command run.
+    ///
+    /// # Errors
+    /// [`TaskFailure::Taken`]: another runner has taken it.
+    pub(crate) async fn expect_lease(&self, task: &str) -> Result<(), Failure> {
+        while self.lease.is_over() {
+            tokio::select! {
+                () = self.lost.cancelled() => return Err(held(Exit::Failure, task, None)),
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Returns its number: the next runner that takes the lock has a higher one.
@@ -179,7 +192,7 @@ impl TaskLock {
     /// # Errors
     /// The backend cannot be read.
     pub(crate) async fn is_held(&self) -> Result<bool, Failure> {
-        let (highest, found) = look_at_own(&self.backend, self.holder.number()).await?;
+        let (highest, found) = look_at_own(&self.backend, self.holder.numbers()).await?;
         Ok(!self.holder.get().is_taken(highest, found.as_ref()))
     }
 
@@ -203,16 +216,26 @@ impl TaskLock {
         self.ended.cancel();
         // A renewal that is on its way would take the release back.
         let _ = (&mut self.renewals).await;
-        let (backend, number) = (self.backend.clone(), self.holder.number());
+        let (backend, numbers) = (self.backend.clone(), self.holder.numbers());
         let Some(record) = self.holder.get().release() else { return };
-        let (name, bytes) = (lock_name(number), encoded(&record));
-        let release = async move || match read(&backend, number).await {
-            Ok(Some(found)) if found.owner == record.owner => {
-                backend.replace(&name, bytes.clone()).await.is_ok()
+        let bytes = encoded(&record);
+        let release = async move || {
+            // What became of the last number may not be known.
+            for number in numbers.clone() {
+                match read(&backend, number).await {
+                    Ok(Some(found)) if found.owner == record.owner => {
+                        let name = lock_name(number);
+                        if backend.replace(&name, bytes.clone()).await.is_err() {
+                            return false;
+                        }
+                    }
+                    // All that was stored of the task was removed, and another runner may have
+                    // begun.
+                    Ok(_) => {}
+                    Err(_) => return false,
+                }
             }
-            // All that was stored of the task was removed, and another runner may have begun.
-            Ok(_) => true,
-            Err(_) => false,
+            true
         };
         if release().await {
             return;
@@ -238,68 +261,107 @@ impl TaskLock {
     }
 }
 
-/// Renews a lock until it is given up or taken.
+/// Renews a lock until it is given up or taken, and takes it anew when it was not renewed in time.
 struct Renewer {
     backend: TaskBackend,
     holder: SharedHolder,
     every: Duration,
+    leases: watch::Sender<SteadyInstant>,
+    /// The last removal of the locks before.
+    removal: JoinHandle<()>,
     lost: CancellationToken,
     ended: CancellationToken,
 }
 
 impl Renewer {
-    async fn renew(self) {
+    async fn renew(mut self) {
         let mut pause = self.every;
         loop {
             tokio::select! {
+                biased;
                 () = self.ended.cancelled() => return,
                 () = sleep(pause) => {}
             }
-            if self.is_taken().await {
-                return self.lose();
-            }
-            if self.ended.is_cancelled() {
-                continue;
-            }
-            let Some(is_written) = self.write().await else { return self.lose() };
-            pause = self.holder.get().renewed(since_boot(), is_written).into();
+            pause = match self.look().await {
+                Some(LockLook::Taken) => return self.lose(),
+                Some(LockLook::Retaken) => self.retaken(),
+                Some(LockLook::Held) | None if self.ended.is_cancelled() => continue,
+                Some(LockLook::Held) | None => match self.write().await {
+                    Some(pause) => pause,
+                    None => return self.lose(),
+                },
+            };
+            self.leases.send_replace(self.holder.get().runs_until());
         }
     }
 
-    /// Renews the lock once. Returns whether that was written; none if another runner has the lock.
-    async fn write(&self) -> Option<bool> {
-        let record = self.holder.get().renew(since_boot());
-        let (backend, name) = (&self.backend, lock_name(self.holder.number()));
+    /// Renews the lock once, or takes it anew. Returns the pause before the next look and write;
+    /// none if another runner has the lock.
+    async fn write(&self) -> Option<Duration> {
+        let write = self.holder.get().write(since_boot());
+        let Some(LockWrite { number, record, is_new }) = write else {
+            return Some(self.holder.get().pause_after_failure().into());
+        };
+        let (backend, name, bytes) = (&self.backend, lock_name(number), encoded(&record));
         let repeats = matches!(backend, TaskBackend::Bucket(_));
-        let mut renewal = pin!(backend.replace(&name, encoded(&record)));
+        let mut stored = pin!(async {
+            match is_new {
+                true => backend.put_absent(&name, bytes).await,
+                false => backend.replace(&name, bytes).await.map(|()| true),
+            }
+        });
         // Below a durable directory whose store is away a renewal takes as long as a call may:
         // another runner that has the lock is found meanwhile.
-        loop {
-            if let Ok(renewed) = timeout(self.every, &mut renewal).await {
-                return Some(renewed.is_ok());
+        let written = loop {
+            if let Ok(stored) = timeout(self.every, &mut stored).await {
+                let is_stored = matches!(stored, Ok(true));
+                break if is_stored { LockWritten::Stored } else { LockWritten::Failed };
             }
-            if self.is_taken().await {
+            let look = self.look().await;
+            if look == Some(LockLook::Taken) {
                 return None;
             }
-            let gives_up = self.holder.get().gives_up(repeats);
-            if gives_up {
-                return Some(false);
+            if self.holder.get().gives_up(since_boot(), repeats, look.is_some()) {
+                break LockWritten::GivenUp;
             }
-        }
+        };
+        Some(self.holder.get().written(since_boot(), written).into())
     }
 
-    /// Returns whether another runner has the lock, as far as that can be read soon.
-    async fn is_taken(&self) -> bool {
-        let number = self.holder.number();
-        let looked = timeout(self.every, look_at_own(&self.backend, number)).await;
-        let Ok(Ok((highest, found))) = looked else { return false };
-        self.holder.get().is_taken(highest, found.as_ref())
+    /// Looks whether another runner has the lock; none if that cannot be read soon.
+    async fn look(&self) -> Option<LockLook> {
+        let (began, numbers) = (since_boot(), self.holder.numbers());
+        let looked = timeout(self.every, look_at_own(&self.backend, numbers)).await;
+        let Ok(Ok((highest, found))) = looked else { return None };
+        Some(self.holder.get().looked(began, highest, found.as_ref()))
+    }
+
+    /// Takes that the lock has another number now. Returns the pause before the next look.
+    fn retaken(&mut self) -> Duration {
+        // One that waits for the store of a durable directory leaves it to a later one.
+        if self.removal.is_finished() {
+            self.removal = remove_before(&self.backend, self.holder.number());
+        }
+        self.holder.get().pause(since_boot()).into()
     }
 
     fn lose(&self) {
         self.holder.get().lose();
         self.lost.cancel();
     }
+}
+
+/// Removes the locks before one, which count no longer. Below a durable directory a removal waits
+/// for the store: renewals do not wait for it.
+fn remove_before(backend: &TaskBackend, number: u64) -> JoinHandle<()> {
+    let backend = backend.clone();
+    tokio::spawn(async move {
+        for before in numbers(&backend).await.unwrap_or_default() {
+            if before < number {
+                let _ = backend.remove(&lock_name(before)).await;
+            }
+        }
+    })
 }
 
 impl Drop for TaskLock {
@@ -315,7 +377,7 @@ async fn claimed(backend: &TaskBackend, holder: &LockHolder) -> Result<bool, Fai
     if !backend.put_absent(&name, encoded(holder.record())).await? {
         return Ok(false);
     }
-    let looked = look_at_own(backend, number).await;
+    let looked = look_at_own(backend, number..=number).await;
     let looked = looked.map(|(highest, found)| holder.is_taken(highest, found.as_ref()));
     let (claim, backend) = (holder.claim(looked.as_ref().ok().copied()), backend.clone());
     match &claim {
@@ -395,13 +457,13 @@ async fn seen(backend: &TaskBackend) -> Result<SeenLock, Failure> {
     Ok(SeenLock { number, record, waits })
 }
 
-/// Returns the highest number, 0 if there is none, and the record of `number` if it is the highest.
+/// Returns the highest number, 0 if there is none, and its record if it is one of these numbers.
 async fn look_at_own(
     backend: &TaskBackend,
-    number: u64,
+    own: RangeInclusive<u64>,
 ) -> Result<(u64, Option<LockRecord>), Failure> {
     match highest(backend).await?.unwrap_or_default() {
-        highest if highest == number => Ok((highest, read(backend, number).await?)),
+        highest if own.contains(&highest) => Ok((highest, read(backend, highest).await?)),
         highest => Ok((highest, None)),
     }
 }
@@ -445,12 +507,6 @@ mod tests {
     use sanderling_protocol::Millis;
 
     use super::*;
-
-    #[test]
-    fn time_since_the_boot_goes_on() {
-        let now = since_boot();
-        assert!(now > SteadyInstant(0) && since_boot() >= now);
-    }
 
     #[tokio::test]
     async fn age_of_a_dead_runners_lock_passes_once_for_who_has_watched_it() {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,6 +20,9 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
 use tokio::sync::{Mutex, mpsc};
+
+use crate::inherited::send_descriptor;
+use crate::lease::{LeaseEnd, LeasePipe};
 
 /// What the runner requests of the init process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,6 +66,9 @@ pub(crate) struct TaskNamespaces {
     child: Child,
     handle: NamespacesHandle,
     ended: mpsc::Receiver<TaskEnd>,
+    /// Until when the command may run.
+    lease: LeaseEnd,
+    _pipe: LeasePipe,
 }
 
 /// Requests to process 1 of namespaces.
@@ -79,13 +85,15 @@ struct InitCalls {
 }
 
 impl TaskNamespaces {
-    /// Makes the namespaces. `environment` is added to what the task gets.
+    /// Makes the namespaces, whose command may run until the end of a lease. `environment` is added
+    /// to what the task gets.
     ///
     /// # Errors
     /// They cannot be made: this process lacks the rights, or `unshare` is absent.
     pub(crate) fn open(
         environment: &[(&str, OsString)],
         has_own_network: bool,
+        lease: LeaseEnd,
     ) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(
@@ -95,6 +103,8 @@ impl TaskNamespaces {
             )
         };
         let (own, other) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+        let (ends, pipe) = LeasePipe::open(lease.clone()).map_err(failed)?;
+        send_descriptor(&own, ends.as_fd()).map_err(failed)?;
         let program = process::program()?;
         // The command that dies with this process becomes `unshare`, which kills process 1.
         let mut command = process::program()?;
@@ -117,12 +127,18 @@ impl TaskNamespaces {
         let (end, ended) = mpsc::channel(1);
         tokio::spawn(read_replies(BufReader::new(reader).lines(), reply, end));
         let calls = Arc::new(Mutex::new(InitCalls { writer, replies }));
-        Ok(Self { child, handle: NamespacesHandle { calls, has_own_network }, ended })
+        let handle = NamespacesHandle { calls, has_own_network };
+        Ok(Self { child, handle, ended, lease, _pipe: pipe })
     }
 
     /// Returns what sends requests.
     pub(crate) fn handle(&self) -> NamespacesHandle {
         self.handle.clone()
+    }
+
+    /// Returns until when the command may run.
+    pub(crate) fn lease(&self) -> LeaseEnd {
+        self.lease.clone()
     }
 
     /// Returns the process id that this process sees, of the one that the namespaces have.

@@ -201,7 +201,7 @@ async fn run_in(
         let looked = generations.look().await?;
         lock.follow(highest_lock(&looked));
         let (generations, number) = (&generations, record.map(RunRecord::number));
-        let start = Start { session, generations, pace, state, criu, command, number };
+        let start = Start { lock: &lock, session, generations, pace, state, criu, command, number };
         start.check_machine(&looked)?;
         // From here on there may be a task to end, and a checkpoint to take for a notice.
         let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
@@ -231,7 +231,7 @@ async fn run_in(
             log: pace.record.clone().map(RunLog),
             left_out: BTreeSet::new(),
         };
-        runner.follow(&lock, task, restored).await
+        followed(&mut runner, &lock, task, restored).await
     };
     let result = running.await;
     // A task that this runner had to end has not ended: another one goes on with it.
@@ -241,6 +241,20 @@ async fn run_in(
     };
     lock.release().await;
     recorded.and(result)
+}
+
+/// Follows a task to its end, and prints when it is stopped meanwhile.
+async fn followed(
+    runner: &mut Runner<'_>,
+    lock: &TaskLock,
+    task: RunningTask,
+    restored: Option<CheckpointManifest>,
+) -> Result<Followed, Failure> {
+    let stops = lock.lease().note_stops(runner.session.output);
+    tokio::select! {
+        followed = runner.follow(lock, task, restored) => followed,
+        never = stops => match never {},
+    }
 }
 
 /// Refuses a task that ended before.
@@ -325,6 +339,7 @@ fn lives(pace: &PaceArgs) -> Result<Option<Lives>, Failure> {
 
 /// What a task is started from.
 struct Start<'a> {
+    lock: &'a TaskLock,
     session: &'a Session,
     generations: &'a Generations,
     pace: &'a PaceArgs,
@@ -482,6 +497,7 @@ impl Start<'_> {
             }
         };
         let criu = self.fitting_criu(manifest.generation, record)?;
+        self.lock.expect_lease(&self.generations.task).await?;
         let mut namespaces = self.namespaces(record.has_own_network)?;
         let restored = criu.restore(&mut namespaces, self.generations, manifest, record).await?;
         Ok(restored.map(|(root, pipes)| {
@@ -510,8 +526,10 @@ impl Start<'_> {
         &self,
         is_restored: bool,
     ) -> Result<(RunningTask, Option<CriuDriver>), Failure> {
+        self.lock.expect_lease(&self.generations.task).await?;
         let Some(criu) = &self.criu else {
-            let task = RunningTask::start(&self.environment(), self.command, is_restored)?;
+            let (environment, lease) = (self.environment(), self.lock.lease());
+            let task = RunningTask::start(&environment, self.command, is_restored, lease)?;
             return Ok((task, None));
         };
         let namespaces = self.namespaces(self.pace.driver.network == NetworkArg::Own)?;
@@ -521,7 +539,8 @@ impl Start<'_> {
     }
 
     fn namespaces(&self, has_own_network: bool) -> Result<TaskNamespaces, Failure> {
-        TaskNamespaces::open(&self.environment().variables()?, has_own_network)
+        let variables = self.environment().variables()?;
+        TaskNamespaces::open(&variables, has_own_network, self.lock.lease())
     }
 
     fn driver(&self, criu: &Criu, root: u32, pipes: [String; 2]) -> CriuDriver {

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::driver::TaskHandle;
 use crate::guard::Guard;
+use crate::lease::LeaseEnd;
 use crate::namespaces::{
     InitReply, InitRequest, NamespacesHandle, TaskEnd, TaskNamespaces, bytes_of,
 };
@@ -38,6 +39,7 @@ pub(crate) enum RunningTask {
 /// A child of this process, which has a guard where that can be had.
 pub(crate) struct GuardedChild {
     process: Child,
+    lease: LeaseEnd,
     _guard: Option<Guard>,
 }
 
@@ -64,7 +66,7 @@ impl TaskEnvironment<'_> {
 }
 
 impl RunningTask {
-    /// Starts a command as a child.
+    /// Starts a command as a child, which may run until the end of a lease.
     ///
     /// # Errors
     /// The operating system starts no process.
@@ -72,6 +74,7 @@ impl RunningTask {
         environment: &TaskEnvironment<'_>,
         words: &[OsString],
         is_restored: bool,
+        lease: LeaseEnd,
     ) -> Result<Self, Failure> {
         let mut command = process::program()?;
         let own = std::process::id().to_string();
@@ -89,8 +92,8 @@ impl RunningTask {
                 format_args!("cannot start the task: {error}"),
             )
         })?;
-        let guard = Guard::start(process.id()).ok();
-        Ok(Self::Direct(Box::new(GuardedChild { process, _guard: guard })))
+        let guard = Guard::start(process.id(), lease.clone()).ok();
+        Ok(Self::Direct(Box::new(GuardedChild { process, lease, _guard: guard })))
     }
 
     /// Starts a command in namespaces; returns its process id in there, and its pipes.
@@ -113,16 +116,19 @@ impl RunningTask {
     /// Returns the task that runs in namespaces with that process id.
     pub(crate) fn in_namespaces(namespaces: TaskNamespaces, root: u32) -> Self {
         let pid = namespaces.outer_pid(root).unwrap_or_default();
-        let handle = TaskHandle { pid, namespaces: Some(namespaces.handle()) };
+        let lease = namespaces.lease();
+        let handle = TaskHandle { pid, namespaces: Some(namespaces.handle()), lease };
         Self::InNamespaces(Box::new(namespaces), handle)
     }
 
     /// Returns how drivers reach it.
     pub(crate) fn handle(&self) -> TaskHandle {
         match self {
-            Self::Direct(child) => {
-                TaskHandle { pid: child.process.id().unwrap_or_default(), namespaces: None }
-            }
+            Self::Direct(child) => TaskHandle {
+                pid: child.process.id().unwrap_or_default(),
+                namespaces: None,
+                lease: child.lease.clone(),
+            },
             Self::InNamespaces(_, handle) => handle.clone(),
         }
     }
@@ -143,10 +149,12 @@ impl RunningTask {
         }
     }
 
-    /// Ends it: SIGTERM, and SIGKILL if that is not enough after so long.
+    /// Ends it: SIGTERM, and SIGKILL if that is not enough after so long. One that is stopped, as
+    /// its lock is not confirmed, handles no signal, and gets SIGKILL at once.
     pub(crate) async fn end(&mut self, within: Duration) {
         match self {
             Self::Direct(child) => {
+                let within = if child.lease.is_over() { Duration::ZERO } else { within };
                 let child = &mut child.process;
                 let pid =
                     child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);

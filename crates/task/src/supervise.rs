@@ -232,6 +232,7 @@ impl Drivers {
         task: &TaskHandle,
         prepare: impl Future<Output = Result<P, Failure>>,
     ) -> Result<Option<(Captured, P)>, Failure> {
+        task.expect_running()?;
         match &self.criu {
             Some(criu) if !(self.prefers_hook && handles_usr1(task.pid)) => {
                 let captured = criu.capture(task, prepare).await?;

@@ -1,5 +1,6 @@
 //! A task that counts, its runners, and what is stored of it.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,11 +99,23 @@ impl TaskPlace {
 
     /// Starts a runner with a log of that name, by a command around it, and with further flags.
     pub(crate) fn runner(&self, name: &str, around: &[&str], flags: &[&str]) -> TaskRunner {
+        let counter = self.path("counter.py").into_os_string();
+        let words = ["python3".into(), counter, self.bytes.to_string().into()];
+        self.runner_of(name, around, flags, &words)
+    }
+
+    /// Starts a runner as [`Self::runner`] does, of another command.
+    pub(crate) fn runner_of(
+        &self,
+        name: &str,
+        around: &[&str],
+        flags: &[&str],
+        words: &[OsString],
+    ) -> TaskRunner {
         let log = self.path(&format!("{name}.log"));
         let file = std::fs::File::create(&log).expect("a log");
         let mut task = self.task("run");
-        task.args(["--interval", "100ms"]).args(flags).args(["--", "python3"]);
-        task.arg(self.path("counter.py")).arg(self.bytes.to_string());
+        task.args(["--interval", "100ms"]).args(flags).arg("--").args(words);
         let mut command = within(around, task);
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
@@ -187,6 +200,12 @@ impl TaskRunner {
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+    }
+
+    /// Sends SIGSTOP, and waits until it is stopped.
+    pub(crate) fn pause(&mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).expect("it runs");
+        self.until_stopped();
     }
 
     /// Waits until it is stopped, as by SIGSTOP.

@@ -159,7 +159,11 @@ fn agent_that_hangs_loses_its_task_to_another_one_of_its_machine() {
     let (code, view) = place.show(&["--wait"]);
     assert_eq!(code, 0, "{view}");
     assert!(second.wait().expect("waited for").success());
-    kill(&mut first);
+    // The command of the first one was stopped, and does not run when that goes on.
+    signal(&first, Signal::CONT);
+    until("it ends with its bag", SOON, || first.try_wait().expect("our own child"));
+    let ends = place.lines().iter().filter(|it| it.word == "end").count();
+    assert_eq!(ends, 1, "{:?}", place.lines());
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod clocks;
 mod full;
 mod hasty;
 mod killed;
+mod leases;
 mod left;
 mod notices;
 mod other_release;

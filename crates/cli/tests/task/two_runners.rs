@@ -90,40 +90,38 @@ fn record_of_a_lock_that_is_damaged_makes_no_runner_lose_it() {
     assert_eq!(first.ended(), None, "{}", first.log());
 }
 
-/// The store is away for longer than the age. Meanwhile the record of the lock waits for it, and
-/// cannot be replaced.
+/// The store is away for longer than a lock is watched that waits for it. Meanwhile no record of
+/// the lock can be replaced: its runner takes the lock anew, again and again.
 #[test]
-fn lock_of_a_runner_whose_store_is_slow_is_not_taken_after_its_age() {
-    if !is_root("lock_of_a_runner_whose_store_is_slow") {
+fn lock_of_a_runner_whose_store_is_away_stays_with_it_and_its_command_runs() {
+    if !is_root("lock_of_a_runner_whose_store_is_away") {
         return;
     }
     let (cluster, store) = fleet(2);
     make(&cluster, "/tasks");
     let place = TaskPlace::in_cluster(&cluster.namenode.address, 10_000);
+    // Longer than a busy machine holds up a look at the lock.
     let age = Duration::from_secs(9);
+    // A renewal waits for as long as a call may: longer than this test waits for anything.
     let flags = ["--lock-age", "9s", "--keep", "3", "--timeout", "10m"];
     let mut first = place.runner("first", &[], &flags);
     place.until_after(1, &mut first);
     let away = store.with_extension("away");
     std::fs::rename(&store, &away).expect("away");
-    // One renewal may still be in the memory of the cluster: then the second one is refused.
-    let mut second = until("a second one waits", SOON, || {
-        let (began, mut second) = (Instant::now(), place.runner("second", &ELSEWHERE, &flags));
-        until("it waits longer than the age", SOON, || {
-            (second.ended().is_some() || began.elapsed() > age * 3 / 2).then_some(())
-        });
-        second.ended().is_none().then_some(second)
-    });
-    assert_eq!(first.ended(), None, "{}", first.log());
-    assert!(!second.log().contains("restored generation"), "{}", second.log());
+    let began = Instant::now();
+    while began.elapsed() < 5 * age {
+        let mut second = place.runner("second", &ELSEWHERE, &flags);
+        let code = until("the second one is refused", SOON, || second.ended());
+        let log = second.log();
+        assert!(code == 4 && log.contains("another runner has the task"), "{log}");
+        // Its command runs: one that is stopped gives no state.
+        place.until_after(place.newest(), &mut first);
+    }
     until("the store is back", SOON, || {
         let _ = std::fs::remove_dir_all(&store);
         std::fs::rename(&away, &store).ok()
     });
-    let code = until("the second one is refused", SOON, || second.ended());
-    assert!(code == 4 && second.log().contains("another runner has the task"), "{}", second.log());
     place.until_after(place.newest(), &mut first);
-    assert_eq!(first.ended(), None, "{}", first.log());
 }
 
 /// A manifest of a number that the runner comes to, as one that a runner wrote after it had lost
@@ -163,11 +161,11 @@ fn collection_with_a_short_age_takes_no_lock_of_a_runner_with_a_long_one() {
     assert_eq!(runner.ended(), None, "{}", runner.log());
 }
 
-/// Below a durable directory whose store is away no lock can be renewed: it is watched for four
-/// ages.
+/// Below a durable directory whose store is away no record can be replaced: a lock is watched for
+/// four ages.
 #[test]
-fn lock_that_cannot_be_renewed_is_taken_and_one_of_the_runners_goes_on() {
-    if !is_root("lock_that_cannot_be_renewed") {
+fn lock_of_a_runner_that_died_while_its_store_is_away_is_taken() {
+    if !is_root("lock_of_a_runner_that_died") {
         return;
     }
     let (cluster, store) = fleet(2);
@@ -179,23 +177,18 @@ fn lock_that_cannot_be_renewed_is_taken_and_one_of_the_runners_goes_on() {
     let flags = ["--lock-age", "9s", "--keep", "3", "--timeout", "10m"];
     let mut first = place.runner("first", &[], &flags);
     place.until_after(1, &mut first);
+    let away = store.with_extension("away");
+    std::fs::rename(&store, &away).expect("away");
     let mut refused = place.runner("refused", &ELSEWHERE, &flags);
     until("the second one is refused", SOON, || refused.ended());
     assert!(refused.log().contains("another runner has the task"), "{}", refused.log());
-    let away = store.with_extension("away");
-    std::fs::rename(&store, &away).expect("away");
-    // One renewal may still be in the memory of the cluster: then the second one is refused again.
-    let (mut second, began) = until("the second one has the lock", SOON, || {
-        let (began, mut second) = (Instant::now(), place.runner("second", &ELSEWHERE, &flags));
-        until("it is refused or restores", SOON, || {
-            let is_refused = second.ended().is_some();
-            (is_refused || second.log().contains("restored generation")).then_some(())
-        });
-        second.ended().is_none().then_some((second, began))
+    first.kill();
+    let (began, mut second) = (Instant::now(), place.runner("second", &ELSEWHERE, &flags));
+    until("the second one has the lock", SOON, || {
+        assert_eq!(second.ended(), None, "{}", second.log());
+        second.log().contains("restored generation").then_some(())
     });
     assert!(began.elapsed() >= age, "taken after {:?}", began.elapsed());
-    let code = until("the first one ends", SOON, || first.ended());
-    assert!(code == 1 && first.log().contains("another runner has taken"), "{}", first.log());
     let newest = place.newest();
     place.until_after(newest + 2, &mut second);
     until("the store is back", SOON, || {

@@ -121,7 +121,9 @@ impl LockObserver {
         };
         let first = match &before {
             Some((seen, record)) if *seen == number => record.as_ref(),
-            _ => Some(newest),
+            // Its runner has written it since.
+            Some(_) => None,
+            None => Some(newest),
         };
         judge(first, Some(newest), is_alive(newest), stale(newest.stale_after(age)))
     }
@@ -227,6 +229,21 @@ mod tests {
         // What it shows may be from its begin: the runner may have renewed the lock since.
         assert_eq!(view(200, 1000), LockView::Unknown);
         assert_eq!(view(1000, 1000), LockView::Free);
+    }
+
+    #[test]
+    fn lock_with_another_number_than_before_is_held() {
+        let (mut observer, age) = (LockObserver::new(at(0)), Millis(10_000));
+        let mut view = |second: u64, number: u64, is_released: bool| {
+            let record = LockRecord { is_released, ..record(1, None) };
+            let look = SeenLock { number, ..seen(Some(record)) };
+            observer.observe(at(second), at(second), age, look, |_| None)
+        };
+        assert_eq!(view(1, 1, false), LockView::Unknown);
+        assert_eq!(view(2, 2, false), LockView::Held);
+        assert!((3..12).all(|second| view(second, 2, false) == LockView::Unknown));
+        assert_eq!(view(12, 2, false), LockView::Free, "it is watched from then on");
+        assert_eq!(view(13, 3, true), LockView::Free);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Runners of one task, drawn from a seed: their machines pause and end, their clocks differ, and
-//! the backend is slow, away, or loses answers. The decisions are those of `LockObserver` and
-//! `LockHolder`; the world sleeps, reads and writes. Times are microseconds.
+//! the backend is slow, away, or loses answers. Each runs its command beside it, which no pause of
+//! the runner stops. The decisions are those of `LockObserver`, `LockHolder` and `CommandLease`;
+//! the world sleeps, reads and writes. Times are microseconds.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,10 @@ enum LockMistake {
     AnswerCounts,
     /// Time in which the backend did not answer counts as watched.
     OutageCounts,
+    /// A command goes on, however long its lock was not confirmed.
+    LeaseIgnored,
+    /// A command goes on for half of the age after the end of its lease.
+    LongLease,
 }
 
 /// What a runner waits for.
@@ -45,8 +50,8 @@ enum LockMistake {
 enum Timer {
     Look,
     Renew,
-    /// The renewal with this number takes long.
-    Renewing(u64),
+    /// The write with this number takes long.
+    Writing(u64),
     Dump,
     Remove,
     Release,
@@ -59,10 +64,11 @@ enum Purpose {
     Watch(Instant),
     Claim,
     Claimed,
-    BeforeRenewal,
-    Renewal(u64),
-    /// To see whether the lock is taken while the renewal with this number takes long.
-    Meanwhile(u64),
+    /// It began then, by the holder's clock.
+    BeforeWrite(Instant),
+    Write(u64),
+    /// To see whether the lock is taken while the write with this number takes long. It began then.
+    Meanwhile(u64, Instant),
     BeforeStore,
     Store,
     BeforeRemoval,
@@ -271,6 +277,7 @@ impl LockWorld {
             Step::Fault(fault) => self.fault(&fault),
             Step::Start { runner } => self.start(runner),
         }
+        self.check_commands();
     }
 
     fn call(&mut self, runner: usize, purpose: Purpose, request: Request) {
@@ -330,7 +337,7 @@ impl LockWorld {
             Request::Put(number, record) => {
                 is_done = !self.locks.contains_key(&number);
                 if is_done {
-                    self.check_take(runner, number);
+                    self.check_take(flight, number);
                     self.locks.insert(number, StoredLock { record, changed: self.now });
                 }
             }
@@ -339,7 +346,7 @@ impl LockWorld {
             }
             Request::Remove(number) => drop(self.locks.remove(&number)),
             Request::RemoveBelow(number) => self.locks.retain(|it, _| *it >= number),
-            Request::Store { number, looked } => self.check_store(runner, number, looked),
+            Request::Store { number, looked } => self.check_store(flight, number, looked),
             Request::RemoveOld { number, began, looked } => {
                 self.check_removal(flight, number, began, looked);
             }
@@ -375,6 +382,7 @@ fn runners_exclude_each_other_whatever_fails() {
     }
     // The checks had something to look at.
     assert!(all.taken_from_live > 30 && all.lost > 30, "{all:?}");
+    assert!(all.retaken > 30, "{all:?}");
     assert!(all.stored > 300 && all.removed_sure > 300 && all.removed_looked > 30, "{all:?}");
 }
 
@@ -399,15 +407,17 @@ fn lock_of_a_dead_runner_is_taken_within_its_age() {
 
 #[test]
 fn each_mistake_is_found_by_its_check() {
-    let all: [(LockMistake, &[&str]); 6] = [
+    let all: [(LockMistake, &[&str]); 8] = [
         // A runner that has lost its lock removes or stores something without a look, or another
-        // one takes the lock of a runner that is sure of it.
-        (LockMistake::LateRenewalProtects, &["removal", "generation", "protected"]),
+        // one takes the lock of a runner that is sure of it, or starts the command beside it.
+        (LockMistake::LateRenewalProtects, &["removal", "generation", "protected", "command"]),
         (LockMistake::ClockStops, &["protected"]),
         (LockMistake::StoresUnseen, &["generation"]),
         (LockMistake::HalfAge, &["age"]),
         (LockMistake::AnswerCounts, &["age"]),
         (LockMistake::OutageCounts, &["outage"]),
+        (LockMistake::LeaseIgnored, &["command"]),
+        (LockMistake::LongLease, &["command"]),
     ];
     for (mistake, checks) in all {
         let finds = |seed: u64| {

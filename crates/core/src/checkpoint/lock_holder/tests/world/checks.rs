@@ -2,14 +2,16 @@
 
 use sanderling_protocol::Millis;
 
-use super::{Flight, LockWorld, NewestLock};
-use crate::checkpoint::LockProtection;
+use super::{Flight, LockMistake, LockWorld, NewestLock};
+use crate::checkpoint::{CommandOrder, LockProtection};
 
 /// A lock that a runner has written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Take {
     pub(super) at: u64,
     number: u64,
+    /// The runner, and which of its attempts.
+    owner: (usize, u64),
 }
 
 /// What the checks have looked at.
@@ -19,6 +21,8 @@ pub(super) struct LockCounts {
     pub(super) taken_from_live: u64,
     /// Runners that found that.
     pub(super) lost: u64,
+    /// Locks that their runners have taken anew.
+    pub(super) retaken: u64,
     pub(super) stored: u64,
     /// Removals without a look, and after one.
     pub(super) removed_sure: u64,
@@ -29,6 +33,7 @@ impl LockCounts {
     pub(super) fn add(&mut self, other: &Self) {
         self.taken_from_live += other.taken_from_live;
         self.lost += other.lost;
+        self.retaken += other.retaken;
         self.stored += other.stored;
         self.removed_sure += other.removed_sure;
         self.removed_looked += other.removed_looked;
@@ -41,22 +46,24 @@ const fn third(age: Millis) -> u64 {
 }
 
 impl LockWorld {
-    /// Returns whether a runner is sure of the lock with a number, by what it has of it now.
+    /// Returns whether a runner is sure of the lock with a number, or of one that it has taken in
+    /// its place, by what it has of it now.
     fn is_sure(&self, runner: usize, number: u64, at: u64) -> bool {
         let it = &self.runners[runner];
-        let holder = it.holder.as_ref().filter(|of| it.is_claimed && of.number() == number);
+        let holder = it.holder.as_ref().filter(|of| it.is_claimed && of.number() >= number);
         let now = self.holder_clock(runner, at);
         holder.is_some_and(|of| of.protection(now) == LockProtection::Protected)
     }
 
-    /// Returns the first lock behind one with a number.
-    fn taken_after(&self, number: u64) -> Option<Take> {
-        self.takes.iter().find(|it| it.number > number).copied()
+    /// Returns the first lock behind one with a number that another runner has written.
+    fn taken_after(&self, owner: (usize, u64), number: u64) -> Option<Take> {
+        self.takes.iter().find(|it| it.number > number && it.owner != owner).copied()
     }
 
     /// Checks a lock that a runner writes: no other runner was sure of its lock in the last third
     /// of the age.
-    pub(super) fn check_take(&mut self, runner: usize, number: u64) {
+    pub(super) fn check_take(&mut self, flight: &Flight, number: u64) {
+        let runner = flight.runner;
         if number <= self.highest() {
             // Its runner paused before it: the look behind the write finds that.
             return;
@@ -71,12 +78,31 @@ impl LockWorld {
                 self.violate("protected", what);
             }
         }
-        self.takes.push(Take { at: self.now, number });
+        let owner = (runner, flight.attempt);
+        self.takes.push(Take { at: self.now, number, owner });
+    }
+
+    /// Returns whether the command of a runner runs.
+    fn runs(&self, runner: usize) -> bool {
+        let now = self.holder_clock(runner, self.now);
+        let mut lease = self.runners[runner].lease;
+        self.runners[runner].is_claimed
+            && (self.mistake == Some(LockMistake::LeaseIgnored)
+                || matches!(lease.order(now), CommandOrder::Run { .. }))
+    }
+
+    /// Checks that the commands of no two runners run at the same time.
+    pub(super) fn check_commands(&mut self) {
+        let running: Vec<usize> = (0..self.runners.len()).filter(|it| self.runs(*it)).collect();
+        if running.len() > 1 {
+            self.violate("command", format!("those of {running:?} run"));
+        }
     }
 
     /// Checks the begin of a runner's belief in its lock.
     pub(super) fn check_claim(&mut self, runner: usize, number: u64) {
-        if self.taken_after(number).is_some() && self.is_sure(runner, number, self.now) {
+        let owner = (runner, self.runners[runner].attempt);
+        if self.taken_after(owner, number).is_some() && self.is_sure(runner, number, self.now) {
             self.violate("protected", format!("runner {runner} believes in {number} too late"));
         }
     }
@@ -104,9 +130,10 @@ impl LockWorld {
 
     /// Checks a generation that is stored: its runner had the lock when it looked, and is not sure
     /// of the lock when another one has it.
-    pub(super) fn check_store(&mut self, runner: usize, number: u64, looked: u64) {
+    pub(super) fn check_store(&mut self, flight: &Flight, number: u64, looked: u64) {
         self.counts.stored += 1;
-        let Some(take) = self.taken_after(number) else { return };
+        let (runner, owner) = (flight.runner, (flight.runner, flight.attempt));
+        let Some(take) = self.taken_after(owner, number) else { return };
         if take.at < looked || self.is_sure(runner, number, self.now) {
             let what = format!("runner {runner} stores with lock {number}");
             self.violate("generation", format!("{what}, which was taken at {} us", take.at));
@@ -127,8 +154,8 @@ impl LockWorld {
             Some(_) => self.counts.removed_looked += 1,
             None => self.counts.removed_sure += 1,
         }
-        let Some(take) = self.taken_after(number) else { return };
-        let runner = flight.runner;
+        let (runner, owner) = (flight.runner, (flight.runner, flight.attempt));
+        let Some(take) = self.taken_after(owner, number) else { return };
         let it = &self.runners[runner];
         let is_soon = self.now - began <= third(it.age) && it.attempt == flight.attempt;
         let is_wrong = match looked {

@@ -4,8 +4,8 @@ use sanderling_protocol::{Instant, Millis};
 
 use super::{Answer, LOOK_EVERY, LockMistake, LockWorld, Purpose, ROUND, Request, Timer};
 use crate::checkpoint::{
-    BackendAnswers, LockClaim, LockHolder, LockObserver, LockProtection, LockRecord, LockView,
-    SeenLock,
+    BackendAnswers, CommandLease, LockClaim, LockHolder, LockLook, LockObserver, LockProtection,
+    LockRecord, LockView, LockWrite, LockWritten, SeenLock,
 };
 
 /// A runner that starts again whenever it has lost or released its lock, as in an agent.
@@ -32,10 +32,12 @@ pub(super) struct Runner {
     observer: LockObserver,
     answers: BackendAnswers,
     pub(super) holder: Option<LockHolder>,
-    /// Whether it believes in its lock.
+    /// Whether it believes in its lock, and so has started its command.
     pub(super) is_claimed: bool,
-    /// The renewal under way: its number, and when it began.
-    renewing: Option<(u64, Instant)>,
+    /// Until when its command may run.
+    pub(super) lease: CommandLease,
+    /// The write under way: its number, when it began, and whether it replaces a record.
+    writing: Option<(u64, Instant, bool)>,
 }
 
 fn record(runner: usize, attempt: u64, machine: usize, start_time: u64) -> LockRecord {
@@ -63,7 +65,8 @@ impl Runner {
             answers: BackendAnswers::from(Instant(0)),
             holder: None,
             is_claimed: false,
-            renewing: None,
+            lease: CommandLease::new(Instant(0)),
+            writing: None,
         }
     }
 
@@ -82,8 +85,9 @@ impl Runner {
     /// Ends the process, or the attempt.
     pub(super) fn end(&mut self) {
         self.attempt += 1;
-        (self.holder, self.renewing) = (None, None);
+        (self.holder, self.writing) = (None, None);
         self.is_claimed = false;
+        self.lease = CommandLease::new(Instant(0));
     }
 }
 
@@ -138,11 +142,11 @@ impl LockWorld {
                 let began = self.observer_clock(runner);
                 self.call(runner, Purpose::Watch(began), Request::Look);
             }
-            Timer::Renew => self.look_soon(runner, Purpose::BeforeRenewal),
-            Timer::Renewing(number) if self.is_renewing(runner, number) => {
-                self.look_soon(runner, Purpose::Meanwhile(number));
+            Timer::Renew => self.look_soon(runner, Purpose::BeforeWrite),
+            Timer::Writing(number) if self.is_writing(runner, number) => {
+                self.look_soon(runner, |began| Purpose::Meanwhile(number, began));
             }
-            Timer::Renewing(_) => {}
+            Timer::Writing(_) => {}
             Timer::Dump if self.mistake == Some(LockMistake::StoresUnseen) => {
                 self.store(runner, self.now);
             }
@@ -157,21 +161,25 @@ impl LockWorld {
             Purpose::Watch(began) => self.watched(runner, began, answer),
             Purpose::Claim => self.written(runner, &answer),
             Purpose::Claimed => self.claimed(runner, &answer),
-            Purpose::BeforeRenewal => {
-                if !self.loses(runner, &answer) {
-                    self.renew(runner);
+            Purpose::BeforeWrite(began) => match self.looked(runner, began, &answer) {
+                Some(LockLook::Taken) => self.lose(runner),
+                Some(LockLook::Retaken) => self.retaken(runner),
+                Some(LockLook::Held) | None => self.write(runner),
+            },
+            Purpose::Write(number) => {
+                if self.is_writing(runner, number) {
+                    let is_stored = matches!(answer, Answer::Done(true));
+                    let written = if is_stored { LockWritten::Stored } else { LockWritten::Failed };
+                    self.has_written(runner, written);
                 }
             }
-            Purpose::Renewal(number) => {
-                if self.is_renewing(runner, number) {
-                    self.renewed(runner, matches!(answer, Answer::Done(true)));
+            Purpose::Meanwhile(number, began) => match self.looked(runner, began, &answer) {
+                Some(LockLook::Taken) => self.lose(runner),
+                look if self.is_writing(runner, number) => {
+                    self.waits(runner, number, look.is_some());
                 }
-            }
-            Purpose::Meanwhile(number) => {
-                if !self.loses(runner, &answer) && self.is_renewing(runner, number) {
-                    self.waits(runner, number);
-                }
-            }
+                _ => {}
+            },
             Purpose::BeforeStore => self.store_if_own(runner, answer),
             Purpose::Store => self.dump_later(runner),
             Purpose::BeforeRemoval => match answer {
@@ -238,6 +246,7 @@ impl LockWorld {
         match holder.claim(is_taken) {
             LockClaim::Held => {
                 self.runners[runner].is_claimed = true;
+                self.confirm(runner);
                 self.check_claim(runner, number);
                 self.call(runner, Purpose::Nothing, Request::RemoveBelow(number));
                 self.timer(runner, every.0 * 1000, Timer::Renew);
@@ -268,54 +277,98 @@ impl LockWorld {
     fn loses(&mut self, runner: usize, answer: &Answer) -> bool {
         let is_taken = self.is_taken(runner, answer) == Some(true);
         if is_taken {
-            self.counts.lost += 1;
-            self.begin(runner, ROUND);
+            self.lose(runner);
         }
         is_taken
     }
 
+    fn lose(&mut self, runner: usize) {
+        self.counts.lost += 1;
+        self.begin(runner, ROUND);
+    }
+
+    /// Hands over what a look has shown that began then; none if it failed.
+    fn looked(&mut self, runner: usize, began: Instant, answer: &Answer) -> Option<LockLook> {
+        let holder = self.runners[runner].holder.as_mut()?;
+        let Answer::Looked(newest) = answer else { return None };
+        Some(holder.looked(began, newest.highest, newest.record.as_ref()))
+    }
+
     /// Looks at the lock, for as long as a renewal may take.
-    fn look_soon(&mut self, runner: usize, purpose: Purpose) {
+    fn look_soon(&mut self, runner: usize, purpose: impl FnOnce(Instant) -> Purpose) {
+        let began = self.holder_clock(runner, self.now);
         let Some(holder) = &self.runners[runner].holder else { return };
         let timeout = (holder.renew_every().0 * 1000).min(self.timeout);
-        self.call_within(timeout, runner, purpose, Request::Look);
+        self.call_within(timeout, runner, purpose(began), Request::Look);
     }
 
-    fn is_renewing(&self, runner: usize, number: u64) -> bool {
-        self.runners[runner].renewing.is_some_and(|(of, _)| of == number)
+    fn is_writing(&self, runner: usize, number: u64) -> bool {
+        self.runners[runner].writing.is_some_and(|(of, ..)| of == number)
     }
 
-    fn renew(&mut self, runner: usize) {
+    fn write(&mut self, runner: usize) {
         let now = self.holder_clock(runner, self.now);
         let it = &mut self.runners[runner];
         let Some(holder) = &mut it.holder else { return };
-        let (lock, every, record) = (holder.number(), holder.renew_every(), holder.renew(now));
+        let (every, again) = (holder.renew_every(), holder.pause_after_failure());
+        let Some(LockWrite { number: lock, record, is_new }) = holder.write(now) else {
+            return self.timer(runner, again.0 * 1000, Timer::Renew);
+        };
         let number = record.renewals;
-        it.renewing = Some((number, now));
-        self.call(runner, Purpose::Renewal(number), Request::Replace(lock, record));
-        self.timer(runner, every.0 * 1000, Timer::Renewing(number));
+        it.writing = Some((number, now, !is_new));
+        let request = match is_new {
+            true => Request::Put(lock, record),
+            false => Request::Replace(lock, record),
+        };
+        self.call(runner, Purpose::Write(number), request);
+        self.timer(runner, every.0 * 1000, Timer::Writing(number));
     }
 
-    /// The renewal under way has not ended for another third of the age.
-    fn waits(&mut self, runner: usize, number: u64) {
-        let repeats = self.repeats;
+    /// The write under way has not ended for another third of the age.
+    fn waits(&mut self, runner: usize, number: u64, is_answered: bool) {
+        let (now, repeats) = (self.holder_clock(runner, self.now), self.repeats);
         let Some(holder) = &mut self.runners[runner].holder else { return };
         let every = holder.renew_every();
-        match holder.gives_up(repeats) {
-            true => self.renewed(runner, false),
-            false => self.timer(runner, every.0 * 1000, Timer::Renewing(number)),
+        match holder.gives_up(now, repeats, is_answered) {
+            true => self.has_written(runner, LockWritten::GivenUp),
+            false => self.timer(runner, every.0 * 1000, Timer::Writing(number)),
         }
     }
 
-    fn renewed(&mut self, runner: usize, is_written: bool) {
+    fn has_written(&mut self, runner: usize, written: LockWritten) {
         let (now, mistake) = (self.holder_clock(runner, self.now), self.mistake);
         let it = &mut self.runners[runner];
-        let (Some(holder), Some((_, began))) = (&mut it.holder, it.renewing.take()) else { return };
-        let pause = holder.renewed(now, is_written);
-        if is_written && mistake == Some(LockMistake::LateRenewalProtects) {
+        let (Some(holder), Some((_, began, is_renewal))) = (&mut it.holder, it.writing.take())
+        else {
+            return;
+        };
+        let pause = holder.written(now, written);
+        let is_renewed = written == LockWritten::Stored && is_renewal;
+        if is_renewed && mistake == Some(LockMistake::LateRenewalProtects) {
             *holder = LockHolder::new(began, holder.number(), holder.record().clone(), it.age);
         }
+        self.confirm(runner);
         self.timer(runner, pause.0 * 1000, Timer::Renew);
+    }
+
+    /// The lock was taken anew: what was before counts no longer.
+    fn retaken(&mut self, runner: usize) {
+        let now = self.holder_clock(runner, self.now);
+        let Some(holder) = &self.runners[runner].holder else { return };
+        let (number, pause) = (holder.number(), holder.pause(now));
+        self.counts.retaken += 1;
+        self.confirm(runner);
+        self.call(runner, Purpose::Nothing, Request::RemoveBelow(number));
+        self.timer(runner, pause.0 * 1000, Timer::Renew);
+    }
+
+    /// Lets the command run for as long as the lock is confirmed.
+    fn confirm(&mut self, runner: usize) {
+        let is_long = self.mistake == Some(LockMistake::LongLease);
+        let it = &mut self.runners[runner];
+        let Some(holder) = &it.holder else { return };
+        let longer = if is_long { it.age.0 / 2 } else { 0 };
+        it.lease.confirm(holder.runs_until() + Millis(longer));
     }
 
     fn dump_later(&mut self, runner: usize) {
@@ -366,11 +419,12 @@ impl LockWorld {
             return;
         }
         let it = &self.runners[runner];
-        if it.renewing.is_some() {
-            return self.timer(runner, LOOK_EVERY, Timer::Release);
-        }
         let Some(holder) = &it.holder else { return };
         let number = holder.number();
+        // What is under way would take the release back.
+        if it.writing.is_some() || holder.numbers() != (number..=number) {
+            return self.timer(runner, LOOK_EVERY, Timer::Release);
+        }
         if let Some(record) = holder.release() {
             self.call(runner, Purpose::Nothing, Request::Replace(number, record));
         }
