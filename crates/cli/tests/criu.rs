@@ -2,6 +2,8 @@
 //! scripts/criu.sh unpacks) these tests are skipped.
 
 mod cluster;
+#[path = "criu/ends.rs"]
+mod ends;
 #[path = "criu/stopped.rs"]
 mod stopped;
 #[path = "criu/tree.rs"]

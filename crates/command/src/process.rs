@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure, FailureKind};
@@ -55,6 +56,22 @@ impl RecordedProcess {
         start_time(self.pid) == Some(self.start_time)
     }
 
+    /// Returns whether that very process still runs; `None` where that cannot be seen: a process
+    /// with its id runs, and `/proc` does not show which one, as it hides those of other users
+    /// (`hidepid`).
+    #[must_use]
+    pub fn runs(self) -> Option<bool> {
+        if let Ok(found) = stated_start_time(self.pid) {
+            return Some(found == Some(self.start_time));
+        }
+        // It sends no signal. A process of another user refuses it.
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        match pid.map(test_kill_process) {
+            None | Some(Err(Errno::SRCH)) => Some(false),
+            Some(_) => None,
+        }
+    }
+
     /// Sends a signal, if that very process still runs.
     pub fn signal(self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
@@ -81,13 +98,18 @@ impl RecordedProcess {
 /// Returns when a process started; `None` when it has ended, even before its parent has waited for
 /// it.
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stated_start_time(pid).ok().flatten()
+}
+
+/// The same, as far as `/proc` shows the process.
+fn stated_start_time(pid: u32) -> std::io::Result<Option<u64>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name stands in parentheses and may hold anything: fields are counted after the last one.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    match fields.next()? {
-        "Z" | "X" => None,
-        _ => fields.nth(18)?.parse().ok(),
-    }
+    let mut fields = stat.rsplit_once(')').map_or("", |it| it.1).split_ascii_whitespace();
+    Ok(match fields.next() {
+        None | Some("Z" | "X") => None,
+        Some(_) => fields.nth(18).and_then(|field| field.parse().ok()),
+    })
 }
 
 /// Returns the command that runs this program again.
@@ -143,8 +165,17 @@ mod tests {
     #[test]
     fn this_process_runs_and_another_start_time_does_not() {
         let here = RecordedProcess::of(std::process::id()).unwrap();
-        assert!(here.is_running());
-        assert!(!RecordedProcess { start_time: here.start_time + 1, ..here }.is_running());
+        assert!(here.is_running() && here.runs() == Some(true));
+        let other = RecordedProcess { start_time: here.start_time + 1, ..here };
+        assert!(!other.is_running() && other.runs() == Some(false));
+    }
+
+    #[test]
+    fn process_id_that_no_process_has_does_not_run() {
+        // Above the highest one that the kernel gives out.
+        for pid in [0, 1 << 30, u32::MAX] {
+            assert_eq!(RecordedProcess { pid, start_time: 1 }.runs(), Some(false), "{pid}");
+        }
     }
 
     #[test]
@@ -152,6 +183,7 @@ mod tests {
         let mut child = Command::new("true").spawn().unwrap();
         if let Some(known) = RecordedProcess::of(child.id()) {
             assert!(known.wait(Duration::from_secs(5)));
+            assert_eq!(known.runs(), Some(false));
         }
         child.wait().unwrap();
     }

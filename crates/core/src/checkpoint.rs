@@ -69,8 +69,8 @@ pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
 pub use generation_rank::GenerationRank;
 pub use given_up::GivenUpGenerations;
 pub use images::{
-    JoinedImages, StreamedImage, held_pack_bytes, image_buffers, join_images, packs_image_now,
-    waiting_chunks,
+    JoinedImages, StreamedImage, dump_pack_bytes, has_dump_memory, held_pack_bytes, image_buffers,
+    join_images, packs_image_now, waiting_chunks,
 };
 pub use interval::{DumpTimes, young_daly};
 pub use lock::{LockRecord, LockView};

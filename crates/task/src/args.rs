@@ -151,6 +151,12 @@ pub struct ChildArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Characters of a task's name, at most. Chosen, not measured: file systems have 255 bytes.
+const NAME_MAX: usize = 100;
+
+/// The same of a bag's name: those of its tasks have a dot more, and the six digits of a number.
+const BAG_NAME_MAX: usize = NAME_MAX - 7;
+
 /// The name of a task: a directory of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskName(pub(crate) String);
@@ -159,8 +165,14 @@ pub(crate) struct TaskName(pub(crate) String);
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum TaskNameError {
     /// It is empty, too long, or begins with a dot.
-    #[error("a name has 1 to 100 characters and does not begin with a dot")]
+    #[error("a name has 1 to {NAME_MAX} characters and does not begin with a dot")]
     Length {
+        /// What was given.
+        text: String,
+    },
+    /// It is a bag's, and the names of its tasks would be too long.
+    #[error("the name of a bag has 1 to {BAG_NAME_MAX} characters: those of its tasks have 7 more")]
+    BagLength {
         /// What was given.
         text: String,
     },
@@ -192,6 +204,15 @@ pub(crate) struct IntervalError {
 #[error("{text} is no price: a number of dollars, such as 0.03")]
 pub(crate) struct PriceError {
     text: String,
+}
+
+/// Reads the name of a bag.
+pub(crate) fn bag_name(text: &str) -> Result<TaskName, TaskNameError> {
+    let name: TaskName = text.parse()?;
+    if name.0.len() > BAG_NAME_MAX {
+        return Err(TaskNameError::BagLength { text: text.to_owned() });
+    }
+    Ok(name)
 }
 
 /// Reads a number of dollars.
@@ -228,7 +249,7 @@ impl FromStr for TaskName {
 
     fn from_str(text: &str) -> Result<Self, TaskNameError> {
         let is_allowed = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
-        if text.is_empty() || text.len() > 100 || text.starts_with('.') {
+        if text.is_empty() || text.len() > NAME_MAX || text.starts_with('.') {
             return Err(TaskNameError::Length { text: text.to_owned() });
         }
         if !text.chars().all(is_allowed) {
@@ -261,6 +282,15 @@ mod tests {
         for bad in ["", ".a", "a/b", "..", "a b", "ä"] {
             assert!(bad.parse::<TaskName>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_of_the_tasks_of_a_bag_are_names_of_tasks() {
+        let longest = bag_name(&"b".repeat(93)).expect("it is short enough");
+        assert!(format!("{}.{:06}", longest.0, 100_000).parse::<TaskName>().is_ok());
+        let longer = bag_name(&"b".repeat(94)).expect_err("it is too long");
+        assert!(longer.to_string().contains("1 to 93 characters"), "{longer}");
+        assert!(bag_name(".b").is_err() && bag_name("").is_err());
     }
 
     #[test]

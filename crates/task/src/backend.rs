@@ -26,7 +26,7 @@ use crate::bucket::{BucketUrl, BucketUrlError, TaskBucket};
 use crate::encryption::drawn;
 use crate::mounts::{self, MountedThere};
 use crate::task_failure::TaskFailure;
-use crate::unfinished;
+use crate::unfinished::{self, OpenDirectory};
 
 /// How names of objects begin with which a runner looks whether it can write.
 pub(crate) const CHECK: &str = "check-";
@@ -224,13 +224,14 @@ impl TaskBackend {
     /// Makes directories, and those above them.
     ///
     /// # Errors
-    /// The backend cannot be used.
+    /// The backend cannot be used, or a link has the name of a directory.
     pub(crate) async fn make(&self, directories: &[&str]) -> Result<(), Failure> {
         for directory in directories {
             match self {
                 Self::Directory(root) => {
                     let path = root.join(directory);
-                    std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, error))?;
+                    let made = expect_no_link(&path).and_then(|()| std::fs::create_dir_all(&path));
+                    made.map_err(|error| Failure::file(&path, error))?;
                 }
                 Self::Store { client, root, .. } => {
                     let path = refused::joined(root, directory)?;
@@ -367,11 +368,20 @@ impl TaskBackend {
 
     /// Returns the names and lengths of the objects of a directory, or the names of directories
     /// at the root (`""`); nothing if it does not exist.
+    ///
+    /// # Errors
+    /// The backend cannot be read, or a link has the name of the directory: what is listed may be
+    /// removed, and what is in the directory to which it leads may be of another program.
     pub(crate) async fn list(&self, directory: &str) -> Result<Vec<(String, u64)>, Failure> {
         match self {
             Self::Directory(root) => {
                 let path = root.join(directory);
-                list_files(&path).map_err(|error| Failure::file(&path, error))
+                let listed = match directory {
+                    // A user may have a link to a place with room for all tasks.
+                    "" => list_files(&path),
+                    _ => expect_no_link(&path).and_then(|()| list_files(&path)),
+                };
+                listed.map_err(|error| Failure::file(&path, error))
             }
             Self::Bucket(bucket) => bucket.list(directory).await,
             Self::Store { client, root, .. } => {
@@ -480,14 +490,8 @@ impl TaskBackend {
     pub(crate) fn clear_unfinished(&self, age: Duration) {
         let Self::Directory(root) = self else { return };
         for directory in ["packs", "generations"] {
-            let entries = std::fs::read_dir(root.join(directory)).into_iter().flatten().flatten();
-            let is_left = |entry: &std::fs::DirEntry| {
-                unfinished::is_draft(&entry.file_name().to_string_lossy())
-            };
-            for path in entries.filter(is_left).map(|entry| entry.path()) {
-                if !unfinished::is_locked(&path) {
-                    let _ = std::fs::remove_file(path);
-                }
+            if let Ok(opened) = OpenDirectory::new(&root.join(directory)) {
+                unfinished::remove_unlocked(&opened.path());
             }
         }
         self.clear_checks(age);
@@ -495,17 +499,22 @@ impl TaskBackend {
 
     /// Deletes what killed processes left where locks are, if it is older than `age`.
     pub(crate) fn clear_checks(&self, age: Duration) {
-        let Self::Directory(root) = self else { return };
         let is_left = |name: &str| unfinished::is_draft(name) || name.starts_with(CHECK);
-        unfinished::remove_left(&root.join("locks"), age, is_left);
+        self.clear_left("locks", age, is_left);
     }
 
     /// Deletes what killed processes did not finish writing into directories that any process may
     /// write to, if it is older than `age`.
     pub(crate) fn clear_drafts(&self, directories: &[&str], age: Duration) {
-        let Self::Directory(root) = self else { return };
         for directory in directories {
-            unfinished::remove_left(&root.join(directory), age, unfinished::is_draft);
+            self.clear_left(directory, age, unfinished::is_draft);
+        }
+    }
+
+    fn clear_left(&self, directory: &str, age: Duration, is_left: impl Fn(&str) -> bool) {
+        let Self::Directory(root) = self else { return };
+        if let Ok(opened) = OpenDirectory::new(&root.join(directory)) {
+            unfinished::remove_left(&opened.path(), age, is_left);
         }
     }
 
@@ -741,6 +750,14 @@ fn is_same(file: &std::fs::Metadata, path: &Path) -> bool {
     found.is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
 }
 
+/// Refuses the name of a directory that is a symbolic link.
+fn expect_no_link(path: &Path) -> io::Result<()> {
+    match path.is_symlink() {
+        true => Err(io::Error::other("it is a symbolic link, and has to be a directory itself")),
+        false => Ok(()),
+    }
+}
+
 /// Returns the names and lengths of what is in a directory. What cannot be looked at is an error: a
 /// list without the newest generation would let an older one be restored.
 fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
@@ -752,7 +769,7 @@ fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if unfinished::is_draft(&name) {
+        if unfinished::is_hidden(&name) {
             continue;
         }
         match entry.metadata() {

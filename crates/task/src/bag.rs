@@ -18,7 +18,7 @@ use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::session::Session;
 use sanderling_command::units::{self, Size, Span};
 
-use crate::args::{PaceArgs, StorageArgs, TaskName, dollars};
+use crate::args::{PaceArgs, StorageArgs, TaskName, bag_name, dollars};
 use crate::backend::{BackendSpec, TaskBackend, hex};
 use crate::encryption::drawn;
 use crate::supervise::wall_clock;
@@ -32,7 +32,7 @@ pub(crate) use view::show;
 #[derive(Debug, Clone, Args)]
 pub struct SubmitArgs {
     /// The bag's name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = bag_name)]
     pub(crate) bag: TaskName,
     /// Where the bag and its checkpoints are stored: what `task run` takes
     #[arg(long, value_name = "PLACE", default_value = "/tasks")]
@@ -59,7 +59,7 @@ pub struct SubmitArgs {
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
     /// The bag's name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = bag_name)]
     pub(crate) bag: TaskName,
     /// How this machine is paid: on-demand takes a task from its latest start on, spot before
     #[arg(long, value_enum, value_name = "MARKET")]
@@ -91,7 +91,7 @@ pub struct AgentArgs {
 #[derive(Debug, Clone, Args)]
 pub struct BagArgs {
     /// The bag's name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = bag_name)]
     pub(crate) bag: TaskName,
     /// Where the bag is stored: what `task run` takes
     #[arg(long, value_name = "PLACE", default_value = "/tasks")]

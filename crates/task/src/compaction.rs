@@ -16,6 +16,7 @@ use crate::generation_reader::GenerationReader;
 use crate::generations::{Generations, StoredGeneration};
 use crate::lock::TaskLock;
 use crate::pack_writer::PackWriter;
+use crate::reserved_memory::DUMP_MEMORY;
 
 /// Chunks that are read at once: 32 MiB, as much as a pack has. Chosen, not measured.
 const CHUNKS_MAX: u32 = 512;
@@ -66,7 +67,9 @@ impl Generations {
         let is_compressed = |chunk: &StoredChunk| chunk.content.codec == ChunkCodec::Zstd;
         let compresses = only.chunks.iter().any(is_compressed);
         let writing = Self { compresses, ..self.clone() };
-        let (written, _) = writing.dump(state, packing, (number, only.taken_at), lock).await?;
+        let memory = DUMP_MEMORY.take(self.pack_bytes(only.stream_bytes));
+        let head = (number, only.taken_at);
+        let (written, _) = writing.dump(state, packing, head, lock, memory).await?;
         let stored_bytes = written.added_bytes;
         Ok(Some(CompactedPacks { generation: number, packs, stored_bytes }))
     }

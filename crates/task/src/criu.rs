@@ -147,6 +147,7 @@ impl Criu {
         let request = InitRequest::Restore {
             criu: self.program.clone(),
             arguments,
+            root: record.root,
             pipes: record.output_pipes.clone(),
             has_own_network: record.has_own_network,
         };

@@ -166,7 +166,9 @@ impl TaskKey {
             let file = unfinished::create_draft(&draft)?;
             file.set_permissions(Permissions::from_mode(0o600))?;
             self.write(&file)?;
-            std::fs::hard_link(&draft, path)
+            std::fs::hard_link(&draft, path)?;
+            // The name, too, is on disk before a checkpoint is that needs the key.
+            File::open(directory)?.sync_all()
         };
         let written = write();
         let _ = std::fs::remove_file(&draft);

@@ -14,10 +14,10 @@ use sanderling_command::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, CheckpointManifestError, DriverRecord,
     FoundGeneration, GenerationHead, GenerationRank, KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack,
-    PACK_BYTES, PackId, Packing, RemovalPlan, StateDigest, removal_plan, sparse_packs,
+    PackId, Packing, RemovalPlan, StateDigest, dump_pack_bytes, removal_plan, sparse_packs,
     unnamed_packs,
 };
-use sanderling_protocol::Instant;
+use sanderling_protocol::{Instant, Refusal};
 use sanderling_transport::available_bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant as Moment;
@@ -29,9 +29,9 @@ use crate::encryption::{DecryptError, ENCRYPTED_MANIFEST_BYTES_MAX, TaskKey};
 use crate::generation_reader::{GenerationReader, PackSource};
 use crate::lock::TaskLock;
 use crate::pack_writer::{PackCost, PackWriter};
-use crate::reserved_memory::{PackMemory, RESERVED, ReservedMemory};
+use crate::reserved_memory::{DumpMemory, PackMemory, RESERVED};
 use crate::state::Unpacking;
-use crate::task_failure::TaskFailure;
+use crate::task_failure::{TaskFailure, system_error};
 
 /// Full packs that wait for the backend. A process that is dumped is frozen until its images were
 /// read, and those wait in memory to be packed. If that memory is full, more packs would shorten
@@ -110,6 +110,17 @@ impl StoredGeneration {
         (self.lock > 0).then_some(self.lock)
     }
 }
+
+/// What a removal has done.
+pub(crate) struct RemovedGenerations {
+    /// What was removed.
+    pub(crate) plan: RemovalPlan,
+    /// Generations that stay because their manifests cannot be deleted, each with the reason.
+    pub(crate) stuck: Vec<StuckGeneration>,
+}
+
+/// The number of a generation that cannot be removed, and why.
+pub(crate) type StuckGeneration = (u64, Failure);
 
 /// A generation that was found, with what is wrong with it.
 pub(crate) type CheckedGeneration = (u64, Result<StoredGeneration, Failure>);
@@ -324,8 +335,22 @@ impl Generations {
         })
     }
 
-    /// Stores a state as a generation. The manifest is written last, and only if there is none of
-    /// this number.
+    /// Returns how many full packs of a dump may wait for the backend.
+    const fn packs_waiting(&self) -> usize {
+        match self.policy {
+            DumpPolicy::Sanderling => PACKS_WAITING_MAX,
+            DumpPolicy::Baseline => BASELINE_PACKS_WAITING_MAX,
+        }
+    }
+
+    /// Returns how many bytes of packs a dump may hold at once, of a state that had so many bytes
+    /// before: one is being filled, one is being stored, and others wait.
+    pub(crate) fn pack_bytes(&self, state_bytes: u64) -> u64 {
+        dump_pack_bytes(self.packs_waiting() as u64 + 2, state_bytes)
+    }
+
+    /// Stores a state as a generation, in packs that take this memory until all of them are stored.
+    /// The manifest is written last, and only if there is none of this number.
     ///
     /// # Errors
     /// The state cannot be read or an object not written; another runner has written the
@@ -336,9 +361,11 @@ impl Generations {
         packing: Packing,
         (number, taken_at): (u64, Instant),
         lock: &TaskLock,
+        memory: DumpMemory,
     ) -> Result<(CheckpointManifest, DumpCost), Failure> {
         let mut written = Vec::new();
         let packed = self.store_packs(source, packing, &mut written).await;
+        drop(memory);
         if packed.is_err() {
             // No manifest names them. A store that is full has room again for a smaller dump.
             for pack in written {
@@ -372,13 +399,8 @@ impl Generations {
         packing: Packing,
         written: &mut Vec<PackId>,
     ) -> Result<Packed, Failure> {
-        let (waiting, compresses) = match self.policy {
-            DumpPolicy::Sanderling => (PACKS_WAITING_MAX, self.compresses),
-            DumpPolicy::Baseline => (BASELINE_PACKS_WAITING_MAX, false),
-        };
-        // Until all are stored: one is being filled, one is being stored, and others wait.
-        let _memory = ReservedMemory::take(&RESERVED, (waiting as u64 + 2) * PACK_BYTES);
-        let (sender, mut packs) = mpsc::channel(waiting);
+        let compresses = self.compresses && self.policy == DumpPolicy::Sanderling;
+        let (sender, mut packs) = mpsc::channel(self.packs_waiting());
         let mut writer = PackWriter::new(packing, self.key.clone(), compresses, sender)?;
         let reader = tokio::task::spawn_blocking(move || {
             let ReadState { driver, free_at } = source.read(&mut writer)?;
@@ -406,6 +428,9 @@ impl Generations {
     /// A backend may have lost a manifest although it had taken it, so a generation counts only if
     /// its manifest is listed now. Its packs stay: a list may be behind.
     ///
+    /// A manifest that cannot be deleted on its own, such as one in whose place a directory is,
+    /// holds no other removal up. The packs that it may name stay with it.
+    ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.
     pub(crate) async fn collect(
@@ -414,7 +439,7 @@ impl Generations {
         keep: usize,
         given_up: &[u64],
         lock: &TaskLock,
-    ) -> Result<RemovalPlan, Failure> {
+    ) -> Result<RemovedGenerations, Failure> {
         let there = Self::numbers(&self.backend).await?;
         let (found, unseen): (Vec<_>, Vec<_>) =
             found.iter().cloned().partition(|it| there.contains(&it.number));
@@ -425,10 +450,11 @@ impl Generations {
         let named: BTreeSet<PackId> = named.map(|pack| pack.id).collect();
         plan.packs.retain(|pack| !named.contains(pack));
         self.expect_held(lock).await?;
-        self.remove(given_up, lock).await?;
-        self.remove(&plan.generations, lock).await?;
+        let mut stuck = self.remove(given_up, lock).await?;
+        stuck.extend(self.remove(&plan.generations, lock).await?);
+        plan.leave(&left(&found, &stuck));
         self.remove_packs(&plan.packs, lock).await?;
-        Ok(plan)
+        Ok(RemovedGenerations { plan, stuck })
     }
 
     /// Returns which generations the store of a durable directory has. It has the packs that a
@@ -474,27 +500,39 @@ impl Generations {
 
     async fn remove_packs(&self, packs: &[PackId], lock: &TaskLock) -> Result<(), Failure> {
         for pack in packs {
-            self.remove_held(&pack_name(*pack), lock).await?;
+            self.expect_removable(lock).await?;
+            self.backend.remove(&pack_name(*pack)).await?;
         }
         Ok(())
     }
 
-    /// Removes the manifests of generations, as far as they exist.
+    /// Removes the manifests of generations, as far as they exist. Returns those that cannot be
+    /// removed on their own.
     ///
     /// # Errors
-    /// An object cannot be deleted, or another runner has the lock.
-    async fn remove(&self, generations: &[u64], lock: &TaskLock) -> Result<(), Failure> {
+    /// The backend cannot be used, or another runner has the lock.
+    async fn remove(
+        &self,
+        generations: &[u64],
+        lock: &TaskLock,
+    ) -> Result<Vec<StuckGeneration>, Failure> {
+        let mut stuck = Vec::new();
         for number in generations {
-            self.remove_held(&manifest_name(*number), lock).await?;
+            self.expect_removable(lock).await?;
+            match self.backend.remove(&manifest_name(*number)).await {
+                Err(failure) if failure.is_of_one_file || is_directory(&failure) => {
+                    stuck.push((*number, failure));
+                }
+                removed => removed?,
+            }
         }
-        Ok(())
+        Ok(stuck)
     }
 
-    /// Removes one object. The process may have paused since the one before: another runner that
-    /// has taken the lock meanwhile may go on from what was old then.
-    async fn remove_held(&self, name: &str, lock: &TaskLock) -> Result<(), Failure> {
-        self.expect_own(lock.may_remove().await?)?;
-        self.backend.remove(name).await
+    /// Refuses to remove one object more. The process may have paused since the one before: another
+    /// runner that has taken the lock meanwhile may go on from what was old then.
+    async fn expect_removable(&self, lock: &TaskLock) -> Result<(), Failure> {
+        self.expect_own(lock.may_remove().await?)
     }
 
     fn bad(&self, number: u64, why: impl std::fmt::Display) -> Failure {
@@ -556,10 +594,29 @@ pub(crate) fn of_other_release(looked: &[CheckedGeneration]) -> Option<&Failure>
 /// Returns whether a file cannot be read because of what has its name, and would not be later
 /// either: a link to itself, or a socket. Other errors may pass.
 fn leads_to_no_file(failure: &Failure) -> bool {
-    let source = failure.source.as_deref();
-    let error = source.and_then(|source| source.downcast_ref::<io::Error>());
-    let number = error.and_then(io::Error::raw_os_error);
+    let number = system_error(failure).and_then(io::Error::raw_os_error);
     [Errno::LOOP, Errno::NXIO].iter().any(|it| Some(it.raw_os_error()) == number)
+}
+
+/// Returns whether an object cannot be deleted because a directory has its name.
+fn is_directory(failure: &Failure) -> bool {
+    system_error(failure).is_some_and(|error| error.kind() == io::ErrorKind::IsADirectory)
+        || matches!(failure.refusal(), Some(Refusal::NotEmpty { .. }))
+}
+
+/// Returns the generations that stay because their manifests cannot be deleted. A directory is no
+/// manifest: it names no packs, and enough whole generations are newer.
+fn left(found: &[FoundGeneration], stuck: &[StuckGeneration]) -> Vec<FoundGeneration> {
+    let stays = |(number, failure): &StuckGeneration| {
+        let (number, lock, replaced_by) = (*number, None, None);
+        let packs = match found.iter().find(|it| it.number == number) {
+            _ if is_directory(failure) => Some(Vec::new()),
+            Some(known) => known.packs.clone(),
+            None => None,
+        };
+        FoundGeneration { number, lock, packs, replaced_by }
+    };
+    stuck.iter().map(stays).collect()
 }
 
 /// Returns what generations show about the key with which they were looked at.
@@ -686,8 +743,8 @@ mod tests {
         }
         let looked = generations.look().await.expect("read");
         generations.backend.remove(&manifest_name(3)).await.expect("lost");
-        let plan = generations.collect(&found(&looked), 1, &[], &lock).await.expect("collected");
-        assert_eq!(plan.generations, [1]);
+        let removed = generations.collect(&found(&looked), 1, &[], &lock).await;
+        assert_eq!(removed.expect("collected").plan.generations, [1]);
         assert_eq!(Generations::numbers(&generations.backend).await.expect("listed"), [2]);
     }
 
@@ -708,7 +765,7 @@ mod tests {
         assert!(put(pack(2)).await.expect("put"));
         let refused = generations.remove_unnamed(&[], &lock).await.expect_err("it lost the lock");
         assert!(TaskFailure::Taken.is(&refused));
-        let refused = generations.collect(&[], 1, &[], &lock).await.expect_err("the same");
+        let refused = generations.collect(&[], 1, &[], &lock).await.err().expect("the same");
         assert!(TaskFailure::Taken.is(&refused));
         assert_eq!(backend.list("packs").await.expect("listed").len(), 1);
     }

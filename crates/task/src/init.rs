@@ -12,7 +12,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, setsid, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, setsid, wait,
+};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::process;
 use thiserror::Error;
@@ -71,11 +73,21 @@ struct Init {
     command: InitCommand,
     root: Option<u32>,
     criu: Option<u32>,
-    /// The pipes of a task that CRIU restores, until that has succeeded.
-    restoring: Option<[String; 2]>,
+    /// The task that CRIU restores, until that has succeeded.
+    restoring: Option<RestoringTask>,
     kill_at: Option<Instant>,
     copies: Vec<JoinHandle<()>>,
     has_own_network: bool,
+}
+
+/// A task while CRIU restores it.
+struct RestoringTask {
+    /// Its process, which has the id of before.
+    root: u32,
+    pipes: [String; 2],
+    /// How it has ended, if it did so at once, as by a signal that was pending at its dump: before
+    /// CRIU has ended, or before that was seen.
+    ended: Option<WaitStatus>,
 }
 
 /// Runs process 1 to the end of its task.
@@ -147,9 +159,9 @@ impl Init {
                 self.has_own_network = has_own_network;
                 self.start(words_of(&words).into(), is_restored).map(Some)
             }
-            Ok(InitRequest::Restore { criu, arguments, pipes, has_own_network }) => {
+            Ok(InitRequest::Restore { criu, arguments, root, pipes, has_own_network }) => {
                 self.has_own_network = has_own_network;
-                self.restore(&criu, &arguments, pipes).map(|()| None)
+                self.restore(&criu, &arguments, root, pipes).map(|()| None)
             }
             Ok(InitRequest::Check { root, allows_locks, has_own_network }) => {
                 let problems = problems(root, allows_locks, has_own_network);
@@ -201,6 +213,7 @@ impl Init {
         &mut self,
         criu: &Path,
         arguments: &[String],
+        root: u32,
         was: [String; 2],
     ) -> Result<(), InitError> {
         self.prepare_network()?;
@@ -211,7 +224,8 @@ impl Init {
             fcntl_setfd(pipe, FdFlags::empty()).map_err(io::Error::from)?;
             arguments.extend(["--inherit-fd".into(), format!("fd[{}]:{was}", pipe.as_raw_fd())]);
         }
-        self.restoring = Some([name_of(&out)?, name_of(&err)?]);
+        let pipes = [name_of(&out)?, name_of(&err)?];
+        self.restoring = Some(RestoringTask { root, pipes, ended: None });
         self.criu(criu, &arguments, CriuWork::Restore)
     }
 
@@ -256,11 +270,14 @@ impl Init {
     async fn reap(&mut self) -> bool {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            let mut ended = (Some(pid) == self.root).then_some(status);
             if Some(pid) == self.criu {
                 self.criu = None;
-                self.criu_ended(status).await;
+                ended = self.criu_ended(status).await;
+            } else if let Some(restoring) = self.restoring.as_mut().filter(|it| it.root == pid) {
+                restoring.ended = Some(status);
             }
-            if Some(pid) == self.root {
+            if let Some(status) = ended {
                 self.drain().await;
                 let (code, signal) = (status.exit_status(), status.terminating_signal());
                 self.reply(&InitReply::Ended(TaskEnd { code, signal })).await;
@@ -270,37 +287,35 @@ impl Init {
         false
     }
 
-    async fn criu_ended(&mut self, status: WaitStatus) {
+    /// Takes the end of CRIU. Returns how a task has ended that was restored, if it has already.
+    async fn criu_ended(&mut self, status: WaitStatus) -> Option<WaitStatus> {
         let code = status.exit_status().unwrap_or(-1);
         let is_whole = self.command.criu_ended();
-        let Some(pipes) = self.restoring.take() else {
+        let Some(RestoringTask { root, pipes, ended }) = self.restoring.take() else {
             let why = InitError::StoppedMeanwhile.to_string();
             let is_refused = code == 0 && !is_whole;
             let dumped = InitReply::Criu { code };
-            let reply = if is_refused { InitReply::Refused { why } } else { dumped };
-            return self.reply(&reply).await;
+            self.reply(&if is_refused { InitReply::Refused { why } } else { dumped }).await;
+            return None;
         };
-        let root = pids().into_iter().filter(|pid| *pid >= TASK_PIDS_FROM).find(|pid| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let parent = stat.rsplit_once(')').and_then(|it| it.1.split_whitespace().nth(1));
-            parent == Some("1")
-        });
-        let (true, Some(root)) = (code == 0, root) else {
-            return self.reply(&InitReply::Criu { code: if code == 0 { -1 } else { code } }).await;
-        };
+        let is_restored = ended.is_some() || pids().contains(&root);
+        if code != 0 || !is_restored {
+            self.reply(&InitReply::Criu { code: if code == 0 { -1 } else { code } }).await;
+            return None;
+        }
         self.root = Some(root);
         // New processes of the task get ids that CRIU does not take at the next restore.
         let last = pids().into_iter().max().unwrap_or(0).max(TASK_PIDS_FROM - 1);
         let _ = std::fs::write(LAST_PID, last.to_string());
         self.reply(&InitReply::Running { root, pipes }).await;
+        ended
     }
 
     /// Ends what the task left behind, and waits until all of its output is copied.
     async fn drain(&mut self) {
-        for pid in pids().into_iter().filter(|pid| *pid != 1) {
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
-        }
+        // All other processes of the namespace at once: `kill(-1, SIGKILL)`. One that is begun
+        // meanwhile gets the signal too, or is not begun.
+        let _ = kill_process_group(Pid::INIT, Signal::KILL);
         let copies = std::mem::take(&mut self.copies);
         let joined = tokio::task::spawn_blocking(|| {
             copies.into_iter().for_each(|copy| drop(copy.join()));

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use sanderling_command::failure::{Exit, Failure};
+use sanderling_command::output::Output;
 use sanderling_command::process::RecordedProcess;
+use sanderling_command::units;
 use sanderling_core::checkpoint::{
     BackendAnswers, LockClaim, LockHolder, LockLook, LockObserver, LockProtection, LockRecord,
     LockView, LockWrite, LockWritten, SeenLock,
@@ -65,11 +67,19 @@ impl SharedHolder {
 pub(crate) struct LockWatch {
     own: LockRecord,
     observer: LockObserver,
+    /// Where it is printed, once, that a lock is waited for.
+    output: Option<Output>,
 }
 
 impl LockWatch {
     pub(crate) fn new() -> Self {
-        Self { own: own_record(), observer: LockObserver::new(steady_now()) }
+        Self { own: own_record(), observer: LockObserver::new(steady_now()), output: None }
+    }
+
+    /// Returns one that prints for how long [`TaskLock::take`] may wait for a lock.
+    pub(crate) fn noting(mut self, output: Output) -> Self {
+        self.output = Some(output);
+        self
     }
 
     /// Takes over since when the backend answers, from one that has called it meanwhile.
@@ -89,6 +99,21 @@ impl LockWatch {
         let own = &self.own;
         let is_alive = |record: &LockRecord| is_alive(record, own);
         Ok(self.observer.observe(began, steady_now(), age.into(), look, is_alive))
+    }
+
+    /// Prints once how long a lock is waited for that may be of a dead runner.
+    fn note_wait(&mut self, age: Duration) {
+        let Some(output) = self.output.take() else { return };
+        let within = units::millis(self.observer.free_within(age.into()));
+        let whose = match self.observer.newest() {
+            None => "that cannot be read".to_owned(),
+            Some(record) => {
+                let is_here = record.machine == self.own.machine;
+                let place = if is_here { "this machine" } else { "another machine" };
+                format!("of process {} on {place}", record.pid)
+            }
+        };
+        output.note(format_args!("waits up to {within} for the lock {whose}"));
     }
 }
 
@@ -116,7 +141,10 @@ impl TaskLock {
                 LockView::Held => {
                     return Err(held(Exit::Unavailable, task, watch.observer.newest()));
                 }
-                LockView::Unknown => sleep(LOOK_EVERY).await,
+                LockView::Unknown => {
+                    watch.note_wait(age);
+                    sleep(LOOK_EVERY).await;
+                }
                 LockView::Free => {
                     let next = backend.number_after("locks", watch.observer.highest_number())?;
                     let own = watch.own.clone();
@@ -401,13 +429,12 @@ fn held(exit: Exit, task: &str, record: Option<&LockRecord>) -> Failure {
     TaskFailure::Taken.failure(exit, cause).next(next)
 }
 
-/// Returns whether a record's process runs, if it is one of this machine.
+/// Returns whether a record's process runs, if it is one of this machine that can be seen.
 fn is_alive(record: &LockRecord, own: &LockRecord) -> Option<bool> {
     if record.machine != own.machine || record.machine.is_empty() {
         return None;
     }
-    let process = RecordedProcess { pid: record.pid, start_time: record.start_time };
-    Some(process.is_running())
+    RecordedProcess { pid: record.pid, start_time: record.start_time }.runs()
 }
 
 fn own_record() -> LockRecord {

@@ -29,8 +29,15 @@ use crate::lease::{LeaseEnd, LeasePipe};
 pub(crate) enum InitRequest {
     /// Start a command; its words are bytes.
     Start { words: Vec<Vec<u8>>, is_restored: bool, has_own_network: bool },
-    /// Restore the task from images that are served in a directory.
-    Restore { criu: PathBuf, arguments: Vec<String>, pipes: [String; 2], has_own_network: bool },
+    /// Restore the task from images that are served in a directory. Its process is to have the id
+    /// `root`.
+    Restore {
+        criu: PathBuf,
+        arguments: Vec<String>,
+        root: u32,
+        pipes: [String; 2],
+        has_own_network: bool,
+    },
     /// Look for what CRIU cannot dump.
     Check { root: u32, allows_locks: bool, has_own_network: bool },
     /// Run CRIU.
@@ -74,14 +81,12 @@ pub(crate) struct TaskNamespaces {
 /// Requests to process 1 of namespaces.
 #[derive(Clone)]
 pub(crate) struct NamespacesHandle {
-    calls: Arc<Mutex<InitCalls>>,
+    /// Held for a line: the end of the task is requested while a reply is waited for.
+    writer: Arc<Mutex<OwnedWriteHalf>>,
+    /// Held from a request until its reply.
+    replies: Arc<Mutex<mpsc::Receiver<InitReply>>>,
     /// Whether the task has a network of its own.
     pub(crate) has_own_network: bool,
-}
-
-struct InitCalls {
-    writer: OwnedWriteHalf,
-    replies: mpsc::Receiver<InitReply>,
 }
 
 impl TaskNamespaces {
@@ -126,8 +131,7 @@ impl TaskNamespaces {
         let (reply, replies) = mpsc::channel(8);
         let (end, ended) = mpsc::channel(1);
         tokio::spawn(read_replies(BufReader::new(reader).lines(), reply, end));
-        let calls = Arc::new(Mutex::new(InitCalls { writer, replies }));
-        let handle = NamespacesHandle { calls, has_own_network };
+        let handle = NamespacesHandle::new(writer, replies, has_own_network);
         Ok(Self { child, handle, ended, lease, _pipe: pipe })
     }
 
@@ -172,17 +176,27 @@ impl TaskNamespaces {
 }
 
 impl NamespacesHandle {
+    fn new(
+        writer: OwnedWriteHalf,
+        replies: mpsc::Receiver<InitReply>,
+        has_own_network: bool,
+    ) -> Self {
+        let (writer, replies) = (Arc::new(Mutex::new(writer)), Arc::new(Mutex::new(replies)));
+        Self { writer, replies, has_own_network }
+    }
+
     /// Sends a request and waits for its reply. Requests come one after the other. One whose caller
     /// is gone gets its reply too, so that the next one does not.
     ///
     /// # Errors
     /// Process 1 has ended, or refuses.
     pub(crate) async fn call(&self, request: &InitRequest) -> Result<InitReply, Failure> {
-        let line = serde_json::to_string(request).expect("a request can be encoded") + "\n";
-        let mut calls = Arc::clone(&self.calls).lock_owned().await;
+        let line = line_of(request);
+        let mut replies = Arc::clone(&self.replies).lock_owned().await;
+        let writer = Arc::clone(&self.writer);
         let called = tokio::spawn(async move {
-            calls.writer.write_all(line.as_bytes()).await.ok()?;
-            calls.replies.recv().await
+            writer.lock().await.write_all(line.as_bytes()).await.ok()?;
+            replies.recv().await
         });
         match called.await.ok().flatten() {
             Some(InitReply::Refused { why }) => Err(Failure::new(
@@ -195,16 +209,18 @@ impl NamespacesHandle {
         }
     }
 
-    /// Requests the end of the task, without waiting for other requests to be answered first.
+    /// Requests the end of the task, without waiting for other requests to be answered first, such
+    /// as a dump. It has no reply of its own.
     pub(crate) async fn call_end(&self, within_millis: u64) {
-        // While CRIU runs there is no other way than to end the namespaces, which the caller does
-        // then.
-        if let Ok(mut calls) = self.calls.try_lock() {
-            let line = serde_json::to_string(&InitRequest::End { within_millis });
-            let line = line.expect("a request can be encoded") + "\n";
-            let _ = calls.writer.write_all(line.as_bytes()).await;
-        }
+        let line = line_of(&InitRequest::End { within_millis });
+        // Where process 1 has ended, so has the task.
+        let _ = self.writer.lock().await.write_all(line.as_bytes()).await;
     }
+}
+
+/// Returns the line of a request.
+fn line_of(request: &InitRequest) -> String {
+    serde_json::to_string(request).expect("a request can be encoded") + "\n"
 }
 
 /// Returns the words of a command as bytes, which JSON has no strings for.
@@ -258,8 +274,7 @@ mod tests {
         let (own, _other) = UnixStream::pair().expect("a pair");
         let (_, writer) = own.into_split();
         let (sender, replies) = mpsc::channel(8);
-        let calls = Arc::new(Mutex::new(InitCalls { writer, replies }));
-        let namespaces = NamespacesHandle { calls, has_own_network: false };
+        let namespaces = NamespacesHandle::new(writer, replies, false);
         let request = InitRequest::Check { root: 1, allows_locks: false, has_own_network: false };
         let given_up =
             tokio::time::timeout(Duration::from_millis(10), namespaces.call(&request)).await;
@@ -273,5 +288,23 @@ mod tests {
         sender.send(InitReply::Criu { code: 7 }).await.expect("taken");
         let reply = next.await.expect("it ends").expect("a reply");
         assert!(matches!(reply, InitReply::Criu { code: 7 }), "{reply:?}");
+    }
+
+    #[tokio::test]
+    async fn end_of_a_task_is_requested_while_a_dump_is_under_way() {
+        let (own, other) = UnixStream::pair().expect("a pair");
+        let (_, writer) = own.into_split();
+        let (_sender, replies) = mpsc::channel(8);
+        let namespaces = NamespacesHandle::new(writer, replies, false);
+        let dump = InitRequest::Dump { criu: PathBuf::from("criu"), arguments: Vec::new() };
+        let mut lines = BufReader::new(other).lines();
+        let mut under_way = Box::pin(namespaces.call(&dump));
+        let given_up = tokio::time::timeout(Duration::from_millis(10), &mut under_way).await;
+        assert!(given_up.is_err());
+        namespaces.call_end(5).await;
+        for expected in ["Dump", "End"] {
+            let line = lines.next_line().await.expect("read").expect("a request");
+            assert!(line.contains(expected), "{line}");
+        }
     }
 }

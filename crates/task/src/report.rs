@@ -1,22 +1,25 @@
 //! `task ls`, `task verify` and `task gc`.
 
+use std::io;
+
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::output::{Align, Table};
 use sanderling_command::session::Session;
 use sanderling_command::units;
 use sanderling_core::checkpoint::RemovalPlan;
+use sanderling_protocol::Refusal;
 use serde::Serialize;
 
-use crate::args::{GcArgs, LsArgs, PlaceArgs};
+use crate::args::{GcArgs, LsArgs, PlaceArgs, TaskName};
 use crate::backend::TaskBackend;
 use crate::compaction::CompactedPacks;
 use crate::generations::{
-    Generations, StoredGeneration, distinct_packs, found, highest_lock, is_of_generation,
-    is_of_one, of_other_release,
+    Generations, RemovedGenerations, StoredGeneration, StuckGeneration, distinct_packs, found,
+    highest_lock, is_of_generation, is_of_one, of_other_release,
 };
 use crate::lock::{LockWatch, TaskLock};
 use crate::runner::{absent, none_good, note_strange, opened, replaced};
-use crate::task_failure::TaskFailure;
+use crate::task_failure::{TaskFailure, system_error};
 
 /// A task as `task ls` shows it: what is known without its key.
 #[derive(Debug, Serialize)]
@@ -38,21 +41,18 @@ struct GenerationRow {
     added_bytes: Option<u64>,
 }
 
-/// `task ls`.
+/// `task ls`. A task that cannot be read hides none of the others.
 pub(crate) async fn list(session: &Session, args: &LsArgs) -> Result<(), Failure> {
     let backend = TaskBackend::open(session, &args.backend).await?;
-    let mut rows = Vec::new();
+    let (mut rows, mut unread) = (Vec::new(), Vec::new());
     for (name, _) in backend.list("").await? {
-        let Ok(task) = backend.of_task(&name) else { continue };
-        let generations = Generations::numbers(&task).await.unwrap_or_default();
-        let packs = Generations::packs(&task).await.unwrap_or_default();
-        if !generations.is_empty() || !packs.is_empty() {
-            rows.push(TaskRow {
-                name,
-                generations,
-                packs: packs.len(),
-                bytes: packs.values().sum(),
-            });
+        match task_row(&backend, &name).await {
+            Ok(row) => rows.extend(row),
+            Err(failure) if is_of_one_task(&failure) => {
+                session.output.note(format_args!("{name}: {}", failure.cause));
+                unread.push((name, failure));
+            }
+            Err(failure) => return Err(failure),
         }
     }
     session.output.result(&serde_json::json!({ "tasks": rows }), |writer| {
@@ -73,7 +73,40 @@ pub(crate) async fn list(session: &Session, args: &LsArgs) -> Result<(), Failure
             ]);
         }
         table.write(writer)
-    })
+    })?;
+    let Some((name, failure)) = unread.first() else { return Ok(()) };
+    let count = units::counted(unread.len() as u64, "task");
+    let cause = format!("{count} cannot be read, the first of them {name}: {}", failure.cause);
+    let partial = Failure::new(Exit::Partial, failure.kind.clone(), cause);
+    Err(failure.next.iter().fold(partial, |partial, next| partial.next(next)))
+}
+
+/// Returns what is stored of a task; `None` if there is nothing, as of another program's file.
+///
+/// # Errors
+/// The backend cannot be read.
+async fn task_row(backend: &TaskBackend, name: &str) -> Result<Option<TaskRow>, Failure> {
+    // No task has another name, such as `lost+found`.
+    let Ok(TaskName(name)) = name.parse() else { return Ok(None) };
+    let task = backend.of_task(&name)?;
+    let generations = Generations::numbers(&task).await;
+    if generations.as_ref().is_err_and(is_no_directory) {
+        return Ok(None);
+    }
+    let (generations, packs) = (generations?, Generations::packs(&task).await?);
+    let (is_stored, bytes) = (!generations.is_empty() || !packs.is_empty(), packs.values().sum());
+    Ok(is_stored.then_some(TaskRow { name, generations, packs: packs.len(), bytes }))
+}
+
+/// Returns whether a place cannot be read because it is no directory.
+fn is_no_directory(failure: &Failure) -> bool {
+    system_error(failure).is_some_and(|error| error.kind() == io::ErrorKind::NotADirectory)
+        || matches!(failure.refusal(), Some(Refusal::NotADirectory { .. }))
+}
+
+/// Returns whether a failure may be of one task: its files, or what may be read of it.
+fn is_of_one_task(failure: &Failure) -> bool {
+    failure.is_of_one_file || matches!(failure.refusal(), Some(Refusal::Forbidden { .. }))
 }
 
 /// `task verify`.
@@ -150,6 +183,8 @@ struct Collected {
     good: Vec<StoredGeneration>,
     /// Generations that are left and cannot be restored.
     refused: Vec<u64>,
+    /// Generations that are left because their manifests cannot be deleted.
+    stuck: Vec<StuckGeneration>,
 }
 
 impl Collected {
@@ -165,6 +200,27 @@ impl Collected {
         self.good.retain(|stored| stored.number != number);
         self.refused.push(number);
     }
+
+    /// Returns the failure of a collection that has left what it should not have.
+    fn failure(&self, name: &str) -> Option<Failure> {
+        if let Some((number, failure)) = self.stuck.first() {
+            let more = match self.stuck.len() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            let why = &failure.cause;
+            let cause = format!("generation {number} of {name} cannot be removed: {why}{more}");
+            let stuck = TaskFailure::BadGeneration.failure(Exit::Partial, cause);
+            return Some(failure.next.iter().fold(stuck, |stuck, next| stuck.next(next)));
+        }
+        let refused = self.refused.len() as u64;
+        (refused > 0).then(|| {
+            let refused = units::counted(refused, "generation");
+            let cause = format!("{refused} cannot be restored: packs that may be theirs stay");
+            let next = format!("sanderling task verify --name {name}, which also reads the packs");
+            Failure::new(Exit::Partial, FailureKind::BadGeneration, cause).next(next)
+        })
+    }
 }
 
 /// `task gc`.
@@ -176,12 +232,14 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
         return Err(absent(name, &backend));
     }
     backend.check_writes("locks").await?;
-    let lock = TaskLock::take(&backend, name, storage.lock_age.0, LockWatch::new()).await?;
+    let watch = LockWatch::new().noting(session.output);
+    let lock = TaskLock::take(&backend, name, storage.lock_age.0, watch).await?;
     backend.clear_unfinished(storage.lock_age.0);
     let worked = collected_and_compacted(session, &generations, args.keep as usize, &lock).await;
     lock.release().await;
-    let (Collected { plan, good, refused }, compacted) = worked?;
-    let packs = distinct_packs(&good).len();
+    let (collected, compacted) = worked?;
+    let Collected { plan, good, refused, .. } = &collected;
+    let packs = distinct_packs(good).len();
     let document = serde_json::json!({
         "removed_generations": plan.generations,
         "removed_packs": plan.packs.len(),
@@ -205,13 +263,7 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
         let (generations, packs) = (count(good.len(), "generation"), count(packs, "pack"));
         writeln!(writer, "removed {gone} and {packs_gone}; {generations} with {packs} left")
     })?;
-    if refused.is_empty() {
-        return Ok(());
-    }
-    let refused = count(refused.len(), "generation");
-    let cause = format!("{refused} cannot be restored: packs that may be theirs stay");
-    let next = format!("sanderling task verify --name {name}, which also reads the packs");
-    Err(Failure::new(Exit::Partial, FailureKind::BadGeneration, cause).next(next))
+    collected.failure(name).map_or(Ok(()), Err)
 }
 
 /// Removes what is old, and stores the rest of sparse packs again if one generation is left. That
@@ -281,7 +333,8 @@ async fn collected(
     {
         return Err(none_good(&generations.task, first));
     }
-    let plan = generations.collect(&found(&looked), keep, &[], lock).await?;
+    let removed = generations.collect(&found(&looked), keep, &[], lock).await?;
+    let RemovedGenerations { plan, stuck } = removed;
     let (mut good, mut refused) = (Vec::new(), Vec::new());
     for (number, stored) in looked {
         match stored {
@@ -290,5 +343,5 @@ async fn collected(
             Err(_) => refused.push(number),
         }
     }
-    Ok(Collected { plan, good, refused })
+    Ok(Collected { plan, good, refused, stuck })
 }

@@ -80,7 +80,7 @@ pub(crate) async fn run_recorded(
         }
     };
     let task = (name, &args.storage, &args.pace);
-    let start = Begin { must_restore: false, watch };
+    let start = Begin { must_restore: false, watch: watch.noting(session.output) };
     run_in(&session, task, state, &args.command, start, record).await
 }
 
@@ -110,7 +110,8 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     let name = args.place.name.0.clone();
     if !args.command.is_empty() {
         let task = (name, storage, &args.pace);
-        let start = Begin { must_restore: true, watch: LockWatch::new() };
+        let watch = LockWatch::new().noting(session.output);
+        let start = Begin { must_restore: true, watch };
         let state = StatePlace::Given(&args.state);
         return run_in(&session, task, state, &args.command, start, None).await.map(|_| ());
     }
@@ -230,6 +231,7 @@ async fn run_in(
             notes_undriven_at: Some(Instant::now() + HANDLES_WITHIN),
             log: pace.record.clone().map(RunLog),
             left_out: BTreeSet::new(),
+            stuck: BTreeSet::new(),
         };
         followed(&mut runner, &lock, task, restored).await
     };
@@ -562,8 +564,12 @@ impl Start<'_> {
 /// Returns the failure of a task whose generations are all refused, the first one for this reason.
 pub(crate) fn none_good(task: &str, first: &Failure) -> Failure {
     let cause = format!("no generation of {task} can be restored; {}", first.cause);
-    let next = "the same with the --key that they were made with, or with another --name";
-    TaskFailure::NoGeneration.failure(Exit::Partial, cause).next(next)
+    let failure = TaskFailure::NoGeneration.failure(Exit::Partial, cause);
+    if TaskFailure::OtherKey.is(first) {
+        let next = "the same with the --key that they were made with, or with another --name";
+        return failure.next(next);
+    }
+    failure.next(format_args!("sanderling task verify --name {task}, which reads all of them"))
 }
 
 /// Returns the failure of a reader that has found none: a runner has removed each meanwhile.
@@ -632,7 +638,7 @@ fn keep_apart(name: &str, state: &Path, storage: &StorageArgs) -> Result<(), Fai
     let within = resolved(state)?;
     for (what, path) in backend.into_iter().chain([("key", key)]) {
         let place = resolved(&path)?;
-        let is_below = what == "checkpoints" && is_of_task(&within, &place, name);
+        let is_below = what == "checkpoints" && is_stored(&within, &place, name);
         if place.starts_with(&within) || is_below {
             let how = if is_below { "lies in" } else { "has" };
             let (state, path) = (state.display(), path.display());
@@ -645,11 +651,14 @@ fn keep_apart(name: &str, state: &Path, storage: &StorageArgs) -> Result<(), Fai
     Ok(())
 }
 
-/// Returns whether a path is in what is stored of the task `name`, or of another one, in a backend.
-fn is_of_task(path: &Path, backend: &Path, name: &str) -> bool {
+/// Returns whether a path is in what is stored in a backend of the task `name`, of another one, or
+/// of a bag.
+fn is_stored(path: &Path, backend: &Path, name: &str) -> bool {
     let below = path.strip_prefix(backend).ok().and_then(|rest| rest.components().next());
-    below.is_some_and(|task| {
-        task.as_os_str() == name || backend.join(task).join("generations").is_dir()
+    below.is_some_and(|first| {
+        let is_bag = first.as_os_str().as_bytes().starts_with(b"@");
+        let is_task = || backend.join(first).join("generations").is_dir();
+        is_bag || first.as_os_str() == name || is_task()
     })
 }
 

@@ -19,6 +19,7 @@ use sanderling_core::checkpoint::{
     GivenUpGenerations, RunStart, RunnerEnd, RunnerInput, RunnerView, RunnerWork, TaskSupervisor,
 };
 use sanderling_protocol::{Instant as SteadyInstant, Instant as WallInstant, Millis};
+use sanderling_transport::available_bytes;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -27,11 +28,14 @@ use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, DirectoryState, TaskHandle};
 use crate::dump_policy::DumpPolicy;
 use crate::dump_turns::{DumpTicket, TurnQueue};
-use crate::generations::{CheckedGeneration, DumpCost, Generations, StoredGeneration, found};
+use crate::generations::{
+    CheckedGeneration, DumpCost, Generations, RemovedGenerations, StoredGeneration, found,
+};
 use crate::hook::{Hook, handles_usr1};
 use crate::lock::{TaskLock, steady_now};
 use crate::machine_notices::MachineNotices;
 use crate::namespaces::TaskEnd;
+use crate::reserved_memory::DUMP_MEMORY;
 use crate::run_log::{CheckpointLine, RunLog};
 use crate::run_record::RunRecord;
 use crate::running::{END_WITHIN, HURRIED_END_WITHIN, RunningTask, TAKEN_END_WITHIN};
@@ -116,6 +120,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) log: Option<RunLog>,
     /// What it has printed that it left out of checkpoints.
     pub(crate) left_out: BTreeSet<PathBuf>,
+    /// The generations of which it has printed that they cannot be removed.
+    pub(crate) stuck: BTreeSet<u64>,
 }
 
 /// The begin of a run.
@@ -366,10 +372,19 @@ impl<'a> Runner<'a> {
         dumps: &mut RunDumps,
         turn: &DumpTicket,
     ) -> TakenCheckpoint {
+        let newest = dumps.newest.as_ref();
+        let state_bytes =
+            newest.map_or_else(|| task.resident_bytes(), |newest| newest.stream_bytes);
+        let bytes = self.generations.pack_bytes(state_bytes);
+        let reserve = move || DUMP_MEMORY.reserve(available_bytes, bytes);
+        // Before the state is requested: it would be old when it is stored.
+        turn.wait_for_memory(reserve).await;
+        let held_up = turn.waited();
+        let waited_since = || turn.waited().saturating_sub(held_up);
         let (started, worked_until) = (Instant::now(), steady_now());
         let look = async {
             let from = Instant::now();
-            turn.come().await?;
+            turn.come(reserve).await?;
             let packing = self.generations.packing(dumps.newest.as_ref()).await?;
             Ok((packing, PackLook { from, until: Instant::now() }))
         };
@@ -379,7 +394,10 @@ impl<'a> Runner<'a> {
         let number = self.take_number(dumps)?;
         self.empty_slot(lock).await?;
         let stopped = Stopped::waiting(self.pace.policy, &state, task);
-        let dumped = self.generations.dump(state, packing, (number, wall_clock()), lock).await;
+        // One that is alone begins however little there is.
+        let memory = turn.take_memory().unwrap_or_else(|| DUMP_MEMORY.take(bytes));
+        let head = (number, wall_clock());
+        let dumped = self.generations.dump(state, packing, head, lock, memory).await;
         let waited = stopped.is_some();
         drop(stopped);
         let (manifest, cost) = match dumped {
@@ -388,8 +406,8 @@ impl<'a> Runner<'a> {
         };
         turn.stored();
         let elapsed = started.elapsed();
-        let took = elapsed.saturating_sub(turn.waited());
-        let in_turn = look.from.elapsed().saturating_sub(turn.waited());
+        let took = elapsed.saturating_sub(waited_since());
+        let in_turn = look.from.elapsed().saturating_sub(waited_since());
         let stood = match &manifest.driver {
             DriverRecord::Criu(_) => cost.free_at.saturating_duration_since(look.until),
             DriverRecord::Hook => look.stood(started, waited.then_some(elapsed)),
@@ -497,9 +515,9 @@ impl<'a> Runner<'a> {
         let collected = async {
             loop {
                 let found = found(&self.looked);
-                let plan = self.generations.collect(&found, keep, given_up, lock).await?;
-                self.looked.retain(|(number, _)| !plan.generations.contains(number));
-                if !plan.is_held_back {
+                let removed = self.generations.collect(&found, keep, given_up, lock).await?;
+                self.removed(&removed);
+                if !removed.plan.is_held_back {
                     return Ok(());
                 }
                 sleep(STORE_POLL_INTERVAL).await;
@@ -513,6 +531,17 @@ impl<'a> Runner<'a> {
             }
             // The next checkpoint is worth more.
             Err(_) => self.session.output.note("old generations stay: the backend is slow"),
+        }
+    }
+
+    /// Takes note of what was removed, and prints once for each generation that cannot be.
+    fn removed(&mut self, removed: &RemovedGenerations) {
+        self.looked.retain(|(number, _)| !removed.plan.generations.contains(number));
+        for (number, failure) in &removed.stuck {
+            if self.stuck.insert(*number) {
+                let output = self.session.output;
+                output.note(format_args!("generation {number} cannot be removed: {failure}"));
+            }
         }
     }
 
@@ -533,8 +562,9 @@ impl<'a> Runner<'a> {
     async fn empty_slot(&mut self, lock: &TaskLock) -> Result<(), Failure> {
         if self.pace.policy == DumpPolicy::Baseline {
             let keep = self.pace.keep as usize - 1;
-            let plan = self.generations.collect(&found(&self.looked), keep, &[], lock).await?;
-            self.looked.retain(|(number, _)| !plan.generations.contains(number));
+            let found = found(&self.looked);
+            let removed = self.generations.collect(&found, keep, &[], lock).await?;
+            self.removed(&removed);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The failures by which a runner, an agent or a reader of checkpoints decides what comes next.
 
 use std::fmt::Display;
+use std::io;
 
 use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
 
@@ -80,6 +81,11 @@ impl TaskFailure {
     pub(crate) fn is(self, failure: &Failure) -> bool {
         failure.kind == self.kind()
     }
+}
+
+/// Returns the system's error that a failure was made from, if it was made from one.
+pub(crate) fn system_error(failure: &Failure) -> Option<&io::Error> {
+    failure.source.as_deref()?.downcast_ref()
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::fs::{DirEntry, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -11,13 +12,44 @@ use rustix::fs::OFlags;
 use crate::backend::hex;
 use crate::encryption::drawn;
 
-/// Returns the name of a file until all of it is written. It is none of an object.
-pub(crate) fn draft_name() -> String {
-    format!(".{}", hex(&drawn::<16>()))
+/// Bytes that are drawn for the name of a draft.
+const DRAWN_BYTES: usize = 16;
+
+/// A directory that stays the same one while it is open, whatever gets its name meanwhile.
+pub(crate) struct OpenDirectory(File);
+
+impl OpenDirectory {
+    /// Opens a directory. One to which a symbolic link of that name leads is not opened: what is in
+    /// it may be of another program.
+    ///
+    /// # Errors
+    /// There is no directory of that name.
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+        OpenOptions::new().read(true).custom_flags(flags).open(path).map(Self)
+    }
+
+    /// Returns a path to it, as long as it is open.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
 }
 
-/// Returns whether a name is that of a file that is not whole.
+/// Returns the name of a file until all of it is written. It is none of an object.
+pub(crate) fn draft_name() -> String {
+    format!(".{}", hex(&drawn::<DRAWN_BYTES>()))
+}
+
+/// Returns whether a name is that of a file that is not whole: one that [`draft_name`] returns.
+/// Others that begin with a dot are of other programs.
 pub(crate) fn is_draft(name: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let digits = name.strip_prefix('.').filter(|it| it.len() == 2 * DRAWN_BYTES);
+    digits.is_some_and(|it| it.bytes().all(is_digit))
+}
+
+/// Returns whether a name is none of an object: that of a draft, or of another program's file.
+pub(crate) fn is_hidden(name: &str) -> bool {
     name.starts_with('.')
 }
 
@@ -27,6 +59,18 @@ pub(crate) fn create_draft(path: &Path) -> io::Result<File> {
     // Without locks, as on some network file systems, the file's age alone protects it.
     let _ = file.try_lock();
     Ok(file)
+}
+
+/// Removes the drafts of a directory that no process has locked, however old they are.
+pub(crate) fn remove_unlocked(directory: &Path) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_left = |entry: &DirEntry| is_draft(&entry.file_name().to_string_lossy());
+    for path in entries.filter(is_left).map(|entry| entry.path()) {
+        if !is_locked(&path) {
+            // One that cannot be removed is met again by the next runner.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Removes files of a directory that nothing was written to for `age`, and that no process has
@@ -58,7 +102,7 @@ fn now_of(path: &Path) -> io::Result<std::time::SystemTime> {
 }
 
 /// Returns whether a process has a lock on a file, as one that is writing it.
-pub(crate) fn is_locked(path: &Path) -> bool {
+fn is_locked(path: &Path) -> bool {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let locked = file.map(|file| file.try_lock_shared());
@@ -80,10 +124,11 @@ mod tests {
             file.set_times(std::fs::FileTimes::new().set_modified(then)).unwrap();
             file
         };
-        drop(dated(".old", 2 * age));
-        drop(dated(".new", age / 2));
+        let [old, new, written] = ["0a", "1b", "2c"].map(|it| format!(".{}", it.repeat(16)));
+        drop(dated(&old, 2 * age));
+        drop(dated(&new, age / 2));
         drop(dated("whole", 2 * age));
-        let written = dated(".written", 2 * age);
+        let writer = dated(&written, 2 * age);
         let names = || {
             let entries = std::fs::read_dir(place.path()).unwrap();
             let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();
@@ -91,9 +136,39 @@ mod tests {
             names
         };
         remove_left(place.path(), age, is_draft);
-        assert_eq!(names(), [".new", ".written", "whole"]);
-        drop(written);
+        assert_eq!(names(), [&*new, &*written, "whole"]);
+        drop(writer);
         remove_left(place.path(), age, is_draft);
-        assert_eq!(names(), [".new", "whole"]);
+        assert_eq!(names(), [&*new, "whole"]);
+    }
+
+    #[test]
+    fn draft_has_a_name_that_no_other_program_gives() {
+        assert!(is_draft(&draft_name()));
+        let digits = "0".repeat(31);
+        assert!(is_draft(&format!(".{digits}f")));
+        for name in [".keep", ".bashrc", ".", ".."] {
+            assert!(!is_draft(name), "{name}");
+        }
+        for name in [format!("{digits}00"), format!(".{digits}"), format!(".{digits}00")] {
+            assert!(!is_draft(&name), "{name}");
+        }
+        assert!(!is_draft(&format!(".{digits}A")) && !is_draft(&format!(".{digits}g")));
+    }
+
+    #[test]
+    fn link_to_a_directory_is_not_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let (own, link) = (place.path().join("own"), place.path().join("link"));
+        std::fs::create_dir(&own).unwrap();
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        assert!(OpenDirectory::new(&link).is_err());
+        let opened = OpenDirectory::new(&own).unwrap();
+        std::fs::rename(&own, place.path().join("moved")).unwrap();
+        std::fs::rename(&link, &own).unwrap();
+        let draft = draft_name();
+        create_draft(&place.path().join("moved").join(&draft)).unwrap();
+        remove_unlocked(&opened.path());
+        assert!(!place.path().join("moved").join(&draft).exists());
     }
 }

@@ -386,6 +386,20 @@ fn damaged_records_and_impossible_prices_stop_no_bag() {
 }
 
 #[test]
+fn bag_whose_tasks_would_have_longer_names_than_commands_take_is_refused() {
+    let place = Place::new();
+    let submit = |bag: &str| {
+        let mut command = sanderling();
+        command.args(["task", "submit", "--bag", bag, "--backend", &place.backend]);
+        run(command.args(["--time", "1s", "--deadline", "10m", "--", "true"]))
+    };
+    let refused = submit(&"b".repeat(94));
+    assert!(refused.code == 2 && refused.stderr.contains("1 to 93 characters"), "{refused}");
+    let submitted = submit(&"b".repeat(93));
+    assert_eq!(submitted.code, 0, "{submitted}");
+}
+
+#[test]
 fn program_with_an_equals_sign_in_its_name_runs() {
     let place = Place::new();
     let (program, log) = (place.path("job=1"), place.path("log"));

@@ -100,9 +100,8 @@ impl Ticking {
 
     /// Waits until one start of the command has counted further by both processes.
     fn until_more(&self, run: &str) {
-        let counts = |is_parent: bool| {
-            self.of(run).iter().filter(|it| it.is_parent == is_parent).count()
-        };
+        let counts =
+            |is_parent: bool| self.of(run).iter().filter(|it| it.is_parent == is_parent).count();
         let before = [counts(true), counts(false)];
         until("both processes count on", SOON, || {
             (counts(true) > before[0] + 20 && counts(false) > before[1] + 20).then_some(())

@@ -33,15 +33,21 @@ fn again(place: &TaskPlace) -> Ran {
     run(place.task("run").args(["--driver", "hook", "--", "true"]))
 }
 
+/// Returns the name of a draft in a directory, as a writer draws one: with 32 digits.
+fn draft(directory: &str, digit: &str) -> String {
+    format!("{directory}.{}", digit.repeat(32))
+}
+
 #[test]
 fn drafts_of_killed_writers_are_removed_and_those_at_work_stay() {
     let directory = TempDir::new().expect("a directory");
     let place = TaskPlace::in_directory(directory.path(), 10_000);
     publish(&place);
     let task = |name: &str| directory.path().join("count").join(name);
-    let (left, check) = (task("locks/.left"), task("locks/check-left"));
-    let (young, locked) = (task("locks/.young"), task("locks/.locked"));
-    for path in [&left, &check, &task("packs/.left"), &task("generations/.left")] {
+    let left = ["locks/", "packs/", "generations/"].map(|name| task(&draft(name, "a")));
+    let left = [&left[..], &[task("locks/check-left")]].concat();
+    let (young, locked) = (task(&draft("locks/", "b")), task(&draft("locks/", "c")));
+    for path in &left {
         drop(old(path));
     }
     File::create(&young).expect("made");
@@ -49,10 +55,70 @@ fn drafts_of_killed_writers_are_removed_and_those_at_work_stay() {
     flock(&writer, FlockOperation::NonBlockingLockExclusive).expect("locked");
     let ran = again(&place);
     assert_eq!(ran.code, 0, "{ran}");
-    for path in [&left, &check, &task("packs/.left"), &task("generations/.left")] {
+    for path in &left {
         assert!(!path.exists(), "{} stays", path.display());
     }
     assert!(young.exists() && locked.exists(), "a draft of a writer at work is removed");
+}
+
+#[test]
+fn files_of_other_programs_whose_names_begin_with_a_dot_stay() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    publish(&place);
+    let digits = "0".repeat(32);
+    let mut foreign = Vec::new();
+    for below in ["locks", "packs", "generations"] {
+        for name in [".keep", &format!(".{digits}0"), &format!(".{digits}.swp")] {
+            foreign.push(directory.path().join("count").join(below).join(name));
+        }
+    }
+    for path in &foreign {
+        drop(old(path));
+    }
+    let collected = run(place.task("gc").args(["--keep", "1"]));
+    let ran = again(&place);
+    assert!(collected.code == 0 && ran.code == 0, "{collected} {ran}");
+    for path in &foreign {
+        assert!(path.exists(), "{} is removed", path.display());
+    }
+}
+
+/// A link leads from where a task has its packs, for example, to a directory of another program.
+#[test]
+fn directory_of_a_task_that_is_a_link_is_refused_and_nothing_is_removed_behind_it() {
+    for name in ["locks", "packs", "generations"] {
+        let directory = TempDir::new().expect("a directory");
+        let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+        publish(&place);
+        let (own, foreign) =
+            (directory.path().join("backend/count").join(name), directory.path().join("foreign"));
+        fs::rename(&own, &foreign).expect("renamed");
+        std::os::unix::fs::symlink(&foreign, &own).expect("linked");
+        for file in [".bashrc", &draft("", "a"), "0000000000"] {
+            drop(old(&foreign.join(file)));
+        }
+        let there = || {
+            let entries = fs::read_dir(&foreign).expect("readable").flatten();
+            let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+            names.sort();
+            names
+        };
+        let before = there();
+        let mut restore = place.task("restore");
+        restore.arg("--state").arg(place.path("to"));
+        let mut collection = place.task("gc");
+        collection.args(["--keep", "1"]);
+        let mut start = place.task("run");
+        start.args(["--driver", "hook", "--", "true"]);
+        for mut command in [start, collection, restore, place.task("verify")] {
+            let ran = run(&mut command);
+            assert_eq!(ran.code, 1, "{name}: {ran}");
+            let refused = format!("{}: it is a symbolic link", own.display());
+            assert!(ran.stderr.contains(&refused), "{name}: {ran}");
+            assert_eq!(there(), before, "{name}: {ran}");
+        }
+    }
 }
 
 /// A bag of one task in a directory.
@@ -113,20 +179,41 @@ impl Bag {
 #[test]
 fn drafts_in_a_bag_are_removed_and_those_at_work_stay() {
     let bag = Bag::new();
-    let left = [".left", "ended/.left", "progress/.left", "agents/.left"];
-    for name in left {
+    let left = ["", "ended/", "progress/", "agents/"].map(|name| draft(name, "a"));
+    for name in &left {
         drop(old(&bag.object(name)));
     }
-    File::create(bag.object("agents/.young")).expect("made");
-    let writer = old(&bag.object("ended/.locked"));
+    let (young, locked) = (draft("agents/", "b"), draft("ended/", "c"));
+    File::create(bag.object(&young)).expect("made");
+    let writer = old(&bag.object(&locked));
     flock(&writer, FlockOperation::NonBlockingLockExclusive).expect("locked");
+    let foreign = [".keep", "ended/.keep", "progress/.keep", "agents/.keep"];
+    for name in foreign {
+        drop(old(&bag.object(name)));
+    }
     let ran = bag.agent();
     assert_eq!(ran.code, 0, "{ran}");
-    for name in left {
+    for name in &left {
         assert!(!bag.object(name).exists(), "{name} stays");
     }
-    for name in ["agents/.young", "ended/.locked"] {
-        assert!(bag.object(name).exists(), "{name}, of a writer at work, is removed");
+    for name in [&*young, &*locked].into_iter().chain(foreign) {
+        assert!(bag.object(name).exists(), "{name}, of a writer at work or foreign, is removed");
+    }
+}
+
+#[test]
+fn directory_of_a_bag_that_is_a_link_is_refused_and_nothing_is_removed_behind_it() {
+    for name in ["ended", "progress", "agents"] {
+        let bag = Bag::new();
+        let foreign = bag.path("foreign");
+        fs::rename(bag.object(name), &foreign).expect("renamed");
+        std::os::unix::fs::symlink(&foreign, bag.object(name)).expect("linked");
+        let draft = foreign.join(draft("", "a"));
+        drop(old(&draft));
+        let ran = bag.agent();
+        let refused = format!("{}: it is a symbolic link", bag.object(name).display());
+        assert!(ran.code == 1 && ran.stderr.contains(&refused), "{name}: {ran}");
+        assert!(draft.exists() && !bag.path("ran").exists(), "{name}: {ran}");
     }
 }
 

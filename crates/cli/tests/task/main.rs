@@ -11,6 +11,7 @@ mod bag_work;
 mod clocks;
 mod full;
 mod hasty;
+mod keys;
 mod killed;
 mod leases;
 mod left;

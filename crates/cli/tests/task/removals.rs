@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path as LocalPath, PathBuf};
 
 use crate::cluster::tasks::{TaskPlace, library};
-use crate::cluster::{run, sanderling};
+use crate::cluster::{SOON, run, sanderling, until};
 use tempfile::TempDir;
 
 /// A task with three generations or more in a directory, and no runner.
@@ -82,6 +82,44 @@ fn runner_keeps_the_packs_of_a_generation_that_cannot_be_read_now() {
     away.comes_back();
     let verified = stored.place.verified();
     assert_eq!(verified.code, 0, "{verified}");
+}
+
+/// It cannot be deleted as a manifest is, by a runner or by `task gc`.
+#[test]
+fn directory_in_place_of_an_old_manifest_holds_no_other_removal_up() {
+    let stored = Stored::new();
+    let oldest = *stored.place.generations().last().expect("three generations");
+    let place = stored.below(&format!("generations/{oldest:010}"));
+    fs::remove_file(&place).expect("a manifest");
+    fs::create_dir(&place).expect("made");
+    fs::write(place.join("file"), "of another program").expect("written");
+    let mut runner = stored.place.runner("runner", &[], &["--keep", "1"]);
+    let newest = stored.place.until_after(stored.place.newest() + 3, &mut runner);
+    // What is dumped meanwhile comes and goes.
+    let left = until("old generations are removed", SOON, || {
+        let left = stored.place.generations();
+        let packs = fs::read_dir(stored.below("packs")).expect("packs").count();
+        (left.len() <= 3 && packs <= 3).then_some(left)
+    });
+    assert!(left.contains(&oldest) && left[0] >= newest, "{left:?}");
+    let log = runner.log();
+    let named = format!("generation {oldest} cannot be removed: ");
+    assert_eq!(log.matches(&named).count(), 1, "{log}");
+    runner.kill();
+    let collected = run(stored.place.task("gc").args(["--json", "--keep", "1"]));
+    assert_eq!(collected.code, 5, "{collected}");
+    let named = format!("generation {oldest} of count cannot be removed: {}", place.display());
+    assert!(collected.stderr.contains(&named), "{collected}");
+    let listed = format!(r#""refused_generations":[{oldest}]"#);
+    assert!(collected.stdout.replace(' ', "").contains(&listed), "{collected}");
+    let left = stored.place.generations();
+    assert!(left.len() == 2 && left[1] == oldest, "{left:?}");
+    assert_eq!(fs::read_dir(stored.below("packs")).expect("packs").count(), 1);
+    assert!(place.join("file").exists(), "it is no runner's");
+    assert_eq!(stored.place.restored().0, left[0]);
+    fs::remove_dir_all(&place).expect("it stays");
+    let collected = run(stored.place.task("gc").args(["--keep", "1"]));
+    assert_eq!(collected.code, 0, "{collected}");
 }
 
 /// The runner counts generations that no other process finds.

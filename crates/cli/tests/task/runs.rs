@@ -326,6 +326,8 @@ fn damaged_chunk_and_missing_pack_are_refused() {
     let damaged = restore();
     assert_eq!(damaged.code, 5, "{damaged}");
     assert!(damaged.stderr.contains("is damaged"), "{damaged}");
+    let next = "next:  sanderling task verify --name count";
+    assert!(damaged.stderr.contains(next), "another name helps nothing: {damaged}");
     assert!(into.join("mine").exists(), "what was there is there");
     for pack in place.packs() {
         let bytes = std::fs::read(&pack).expect("readable");
@@ -400,6 +402,9 @@ fn second_runner_of_a_name_is_refused() {
     place.counter(&mut command, 0);
     let ran = run(&mut command);
     assert_eq!(ran.code, 0, "{ran}");
+    let pid = runner.id();
+    let waits = format!("waits up to 30.0 s for the lock of process {pid} on another machine");
+    assert_eq!(ran.stderr.matches(&waits).count(), 1, "{ran}");
     let next = locks().pop().expect("a lock");
     assert!(next > lock, "it has another number");
 }

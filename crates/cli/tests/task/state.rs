@@ -142,6 +142,8 @@ fn state_directory_that_has_the_checkpoints_or_their_key_is_refused() {
         (["state", "backend", "state/key"], "the key state/key"),
         (["backend/t", "backend", "key"], "lies in the checkpoints backend"),
         (["backend/t/packs", "backend", "key"], "lies in the checkpoints backend"),
+        (["backend/@render", "backend", "key"], "lies in the checkpoints backend"),
+        (["backend/@render/ended", "backend", "key"], "lies in the checkpoints backend"),
     ] {
         for verb in ["run", "restore"] {
             let refused = task(verb, places);

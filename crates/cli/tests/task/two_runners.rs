@@ -1,15 +1,24 @@
 //! Two runners of one task: the one with the lock goes on, and the other one ends.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::cluster::stores::{fleet, make};
-use crate::cluster::tasks::{TaskPlace, is_root, library};
+use crate::cluster::tasks::{TaskPlace, is_root, library, within};
 use crate::cluster::{SOON, run, until};
 use tempfile::TempDir;
 
 /// How a runner is started that cannot be seen from here, as one on another machine.
 const ELSEWHERE: [&str; 5] = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
+
+/// How a runner is started to which `/proc` hides the processes of other users, and which may write
+/// to all files.
+const HIDDEN: [&str; 6] = ["unshare", "--mount", "sh", "-c", HIDE, "sh"];
+
+const HIDE: &str = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 \
+                    --regid 65534 --clear-groups --inh-caps=+dac_override \
+                    --ambient-caps=+dac_override \"$@\"";
 
 /// The first runner has given a number up, and is stopped before it writes the next manifest. The
 /// second one takes the lock, and is killed when it has stored its first generation. The first one
@@ -71,6 +80,46 @@ fn link_that_is_repeated_is_no_other_runners() {
     runner.kill();
     assert!(!log.contains("no checkpoint") && !log.contains("has written"), "{log}");
     assert_eq!(place.verified().code, 0);
+}
+
+/// Returns whether `/proc` can hide processes here; prints why not in a test that needs it.
+fn hides_processes(test: &str) -> bool {
+    let mut look = Command::new("test");
+    look.args(["!", "-e", "/proc/1"]);
+    let looked = run(&mut within(&HIDDEN, look));
+    if looked.code != 0 {
+        eprintln!("SKIPPED {test}: /proc cannot hide processes here: {looked}");
+    }
+    looked.code == 0
+}
+
+/// The process of the first one cannot be seen, so that its lock alone shows whether it runs.
+#[test]
+fn lock_of_a_process_that_proc_hides_is_watched_and_that_of_an_ended_one_is_free() {
+    let test = "lock_of_a_process_that_proc_hides";
+    if !is_root(test) || !hides_processes(test) {
+        return;
+    }
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    let mut first = place.runner("first", &[], &["--lock-age", "9s"]);
+    let newest = place.until_after(1, &mut first);
+    let mut second = place.runner("second", &HIDDEN, &["--lock-age", "9s"]);
+    let code = until("the second one is refused", SOON, || second.ended());
+    assert!(code == 4 && second.log().contains("another runner has the task"), "{}", second.log());
+    let waits = second.log().contains("for the lock of process ");
+    assert!(waits && second.log().contains(" on this machine"), "{}", second.log());
+    place.until_after(newest, &mut first);
+    assert_eq!(first.ended(), None, "{}", first.log());
+    first.kill();
+    // No process has the id of one that has ended: its age does not count.
+    let flags = ["--lock-age", "1h"];
+    let mut third = place.runner("third", &[], &flags);
+    let newest = place.until_after(place.newest(), &mut third);
+    third.kill();
+    let mut fourth = place.runner("fourth", &HIDDEN, &flags);
+    place.until_after(newest, &mut fourth);
+    fourth.kill();
 }
 
 /// Its runner writes it anew with the next renewal.

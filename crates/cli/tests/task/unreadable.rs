@@ -54,6 +54,43 @@ fn manifest_that_cannot_be_read_for_a_while_costs_no_generation() {
     assert_eq!(verified.code, 0, "{verified}");
 }
 
+/// Files of other programs are no tasks.
+#[test]
+fn task_that_cannot_be_listed_is_named_and_hides_no_other_one() {
+    let directory = TempDir::new().expect("a directory");
+    let Some(library) = library(directory.path(), FAIL) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let backend = directory.path().join("backend");
+    let place = TaskPlace::in_directory(&backend, 10_000);
+    let mut runner = place.runner("publish", &[], &[]);
+    place.until_after(0, &mut runner);
+    runner.kill();
+    for below in ["other/generations", "other/packs"] {
+        fs::create_dir_all(backend.join(below)).expect("made");
+    }
+    fs::write(backend.join("other/generations/0000000007"), "").expect("written");
+    fs::write(backend.join("readme"), "of another program").expect("written");
+    let condition = directory.path().join("fails");
+    fs::write(&condition, "").expect("written");
+    let listed = |fails: &str| {
+        let mut list = place.task("ls");
+        list.env("LD_PRELOAD", &library).env("FAIL_IF", &condition).env("FAIL_LOOK", fails);
+        run(&mut list)
+    };
+    let whole = listed("/nowhere/");
+    assert_eq!(whole.code, 0, "{whole}");
+    assert!(whole.stdout.contains("count") && whole.stdout.contains("other"), "{whole}");
+    assert!(!whole.stdout.contains("readme") && !whole.stderr.contains("readme"), "{whole}");
+    for directory in ["/count/generations", "/count/packs"] {
+        let part = listed(&format!("{directory}/"));
+        assert!(part.code == 5 && part.stderr.contains("1 task cannot be read"), "{part}");
+        let named = format!("{directory}: Input/output error");
+        assert!(part.stderr.contains(&named), "{part}");
+        assert!(part.stdout.contains("other") && !part.stdout.contains("count"), "{part}");
+    }
+}
+
 /// Returns how many tasks have a record of their end.
 fn ended(place: &Place) -> usize {
     let names = ["000001", "000002"].map(|name| place.path("backend/@bag/ended").join(name));

@@ -121,13 +121,16 @@ impl DumpTurns {
     }
 
     /// Decides about a dump that waits. It waits no more after [`DumpTurn::KeepLast`].
-    pub fn look(&mut self, id: u64, now: Instant) -> DumpTurn {
+    /// `takes_memory` takes the memory that it needs beside others, and returns whether there was
+    /// enough. One that holds none while it waits keeps no other one from its turn.
+    pub fn look(&mut self, id: u64, now: Instant, takes_memory: impl FnOnce() -> bool) -> DumpTurn {
         let Some(dump) = self.waiting.get(&id).copied() else { return DumpTurn::Begin };
         if !dump.fits(now) {
             self.end(id, false, now);
             return DumpTurn::KeepLast;
         }
-        if now >= self.from && self.has_room(&dump, now) && self.first(now) == Some(id) {
+        let is_first = now >= self.from && self.first(now) == Some(id);
+        if is_first && self.has_room(&dump, now, takes_memory) {
             self.hold(id, dump.takes, dump.deadline, now);
             return DumpTurn::Begin;
         }
@@ -172,8 +175,9 @@ impl DumpTurns {
         best.map(|(id, _)| *id)
     }
 
-    /// Returns whether a dump may begin beside those that are under way.
-    fn has_room(&self, dump: &LastDump, now: Instant) -> bool {
+    /// Returns whether a dump may begin beside those that are under way. One that is alone needs no
+    /// more memory than there is: the others may hang, and end too late.
+    fn has_room(&self, dump: &LastDump, now: Instant, takes_memory: impl FnOnce() -> bool) -> bool {
         let held_up = self.under_way.values().filter(|it| now < it.holds_up_until());
         let (mut count, mut takes, mut deadline) = (0, dump.takes.0, dump.deadline);
         for other in held_up {
@@ -182,7 +186,8 @@ impl DumpTurns {
             deadline = deadline.min(other.deadline);
         }
         let together = NoticeChoice::of(Millis(takes), now.until(deadline));
-        count <= self.beside && together == NoticeChoice::Dump
+        let is_in_time = count <= self.beside && together == NoticeChoice::Dump;
+        is_in_time && (count == 0 || takes_memory())
     }
 }
 
@@ -221,7 +226,7 @@ mod tests {
                     if !turns.waiting.contains_key(&(id as u64)) {
                         continue;
                     }
-                    match turns.look(id as u64, at(now)) {
+                    match turns.look(id as u64, at(now), || true) {
                         DumpTurn::Begin => under_way.push(id),
                         DumpTurn::KeepLast => given_up.push(id),
                         DumpTurn::Wait { until } => assert!(until > at(now)),
@@ -271,10 +276,11 @@ mod tests {
         for (id, dump) in dumps.into_iter().enumerate() {
             turns.wait(id as u64, dump, at(0), 4);
         }
-        assert_eq!(turns.look(0, at(0)), DumpTurn::Wait { until: at(100) }, "others may come");
-        assert_eq!(turns.look(2, at(100)), DumpTurn::Begin);
+        let others_come = DumpTurn::Wait { until: at(100) };
+        assert_eq!(turns.look(0, at(0), || true), others_come);
+        assert_eq!(turns.look(2, at(100), || true), DumpTurn::Begin);
         // It holds others up for a third of the notice.
-        assert_eq!(turns.look(1, at(100)), DumpTurn::Wait { until: at(100 + 9966) });
+        assert_eq!(turns.look(1, at(100), || true), DumpTurn::Wait { until: at(100 + 9966) });
     }
 
     #[test]
@@ -288,19 +294,33 @@ mod tests {
         let mut turns = DumpTurns::default();
         turns.wait(1, dump(20_000, 2000), at(0), 2);
         turns.wait(2, dump(20_000, 1000), at(0), 2);
-        assert_eq!(turns.look(1, at(100)), DumpTurn::Begin);
+        assert_eq!(turns.look(1, at(100), || true), DumpTurn::Begin);
         // 30 s less 25 s: from then on it is too late, whatever the other one does.
-        assert_eq!(turns.look(2, at(100)), DumpTurn::Wait { until: at(5001) });
-        assert_eq!(turns.look(2, at(5000)), DumpTurn::Wait { until: at(5001) });
-        assert_eq!(turns.look(2, at(5001)), DumpTurn::KeepLast);
+        assert_eq!(turns.look(2, at(100), || true), DumpTurn::Wait { until: at(5001) });
+        assert_eq!(turns.look(2, at(5000), || true), DumpTurn::Wait { until: at(5001) });
+        assert_eq!(turns.look(2, at(5001), || true), DumpTurn::KeepLast);
         assert!(turns.waiting.is_empty());
+    }
+
+    #[test]
+    fn dump_begins_beside_another_one_with_memory_and_alone_without() {
+        let mut turns = DumpTurns::default();
+        for id in 1..=3 {
+            turns.wait(id, dump(1000, 60_000), at(0), 3);
+        }
+        assert_eq!(turns.look(1, at(100), || false), DumpTurn::Begin, "it is alone");
+        // One that was stored in time lets another one begin beside the next.
+        turns.end(1, true, at(200));
+        assert_eq!(turns.look(2, at(200), || false), DumpTurn::Begin, "it is alone, too");
+        assert!(matches!(turns.look(3, at(200), || false), DumpTurn::Wait { .. }));
+        assert_eq!(turns.look(3, at(200), || true), DumpTurn::Begin);
     }
 
     #[test]
     fn single_task_has_its_turn_at_once() {
         let mut turns = DumpTurns::default();
         turns.wait(1, dump(29_000, 0), at(0), 1);
-        assert_eq!(turns.look(1, at(0)), DumpTurn::Begin);
+        assert_eq!(turns.look(1, at(0), || true), DumpTurn::Begin);
         assert!(!turns.goes_on(2) && turns.goes_on(1));
         turns.end(1, true, at(29_000));
         assert!(turns.goes_on(2));
@@ -311,9 +331,9 @@ mod tests {
         let mut turns = DumpTurns::default();
         turns.hold(1, Millis(2000), at(30_000), at(0));
         turns.wait(2, dump(1000, 60_000), at(0), 2);
-        assert!(matches!(turns.look(2, at(500)), DumpTurn::Wait { .. }));
+        assert!(matches!(turns.look(2, at(500), || true), DumpTurn::Wait { .. }));
         turns.end(1, true, at(2000));
-        assert_eq!(turns.look(2, at(2000)), DumpTurn::Begin);
+        assert_eq!(turns.look(2, at(2000), || true), DumpTurn::Begin);
         turns.end(2, false, at(2001));
         assert!(turns.goes_on(3));
     }

@@ -128,16 +128,18 @@ impl StateLayout {
     pub fn read(head: &[u8]) -> Result<Self, FramingError> {
         let length = Self::head_bytes(head)?.ok_or(FramingError::Cut)?;
         let index = head.get(PREFIX_BYTES..length).ok_or(FramingError::Cut)?;
-        let entries: Vec<StateEntry> =
+        let mut entries: Vec<StateEntry> =
             postcard::from_bytes(index).map_err(|_| FramingError::Malformed)?;
         if !entries.iter().all(|entry| is_inside(&entry.name)) {
             return Err(FramingError::Name);
         }
-        let links = |at: &StateEntry| matches!(at.kind, EntryKind::Link { .. });
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let links = entries.iter().filter(|at| matches!(at.kind, EntryKind::Link { .. }));
         // Nothing is written through a link of the same stream.
-        for link in entries.iter().filter(|entry| links(entry)) {
+        for link in links {
             let below = [&link.name[..], b"/"].concat();
-            if entries.iter().any(|entry| entry.name.starts_with(&below)) {
+            let first = entries.partition_point(|entry| entry.name < below);
+            if entries.get(first).is_some_and(|entry| entry.name.starts_with(&below)) {
                 return Err(FramingError::Name);
             }
         }
@@ -182,9 +184,46 @@ mod tests {
             let head = StateLayout::of(vec![file(name, 1)]).head();
             assert_eq!(StateLayout::read(&head), Err(FramingError::Name), "{name:?}");
         }
-        let kind = EntryKind::Link { target: b"/etc".to_vec() };
-        let link = StateEntry { name: b"l".to_vec(), mode: 0o777, kind };
-        let head = StateLayout::of(vec![link, file("l/passwd", 1)]).head();
+        let head = StateLayout::of(vec![link("l"), file("l/passwd", 1)]).head();
         assert_eq!(StateLayout::read(&head), Err(FramingError::Name));
+    }
+
+    fn link(name: &str) -> StateEntry {
+        let kind = EntryKind::Link { target: b"/etc".to_vec() };
+        StateEntry { name: name.into(), mode: 0o777, kind }
+    }
+
+    /// Returns the beginning of a stream whose index has the entries in this order.
+    fn head_in_order(entries: Vec<StateEntry>) -> Vec<u8> {
+        StateLayout { entries, files: Vec::new(), bytes: 0 }.head()
+    }
+
+    #[test]
+    fn entry_below_a_link_is_refused_in_whatever_order_the_index_has_them() {
+        let others = [file("z", 1), file("l-", 1), file("l0", 1), file("a", 1)];
+        let with = |more: [StateEntry; 2]| {
+            let entries = [&others[..1], &more[..], &others[1..]].concat();
+            StateLayout::read(&head_in_order(entries))
+        };
+        for below in ["l/passwd", "l/a/b", "l/-"] {
+            for more in [[link("l"), file(below, 1)], [file(below, 1), link("l")]] {
+                assert_eq!(with(more), Err(FramingError::Name), "{below}");
+            }
+            let apart = with([file(&format!("k{below}"), 1), link("l")]);
+            assert_eq!(apart.map(|layout| layout.entries.len()), Ok(6), "{below}");
+        }
+    }
+
+    /// In steps of links times entries this would take minutes.
+    #[test]
+    fn index_with_many_links_and_entries_is_read() {
+        let numbers = 0..200_000_u32;
+        let links = numbers.clone().map(|number| link(&format!("l{number:06}")));
+        let files = numbers.map(|number| file(&format!("f{number:06}"), 0));
+        let mut entries: Vec<StateEntry> = links.chain(files).collect();
+        let layout = StateLayout::read(&head_in_order(entries.clone())).expect("it is good");
+        assert_eq!(layout.entries.len(), entries.len());
+        entries.push(file("l199999/passwd", 1));
+        assert_eq!(StateLayout::read(&head_in_order(entries)), Err(FramingError::Name));
     }
 }

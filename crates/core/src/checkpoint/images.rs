@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use super::chunk::{CHUNK_BYTES, ChunkName};
 use super::framing::{EntryKind, StateEntry, StateLayout};
+use super::packing::PACK_BYTES;
 
 /// Permissions of images: they hold what the process held.
 const IMAGE_MODE: u32 = 0o600;
 
 /// Which part of the available memory images may take that wait to be packed, or packs that are
-/// read: the task and its machine need the rest. Chosen, not measured.
+/// read or stored: the task and its machine need the rest. Chosen, not measured.
 const WAITING_PART: u64 = 4;
 
 /// Bytes of images that may wait to be packed, if nothing else is requested, and of packs that are
@@ -24,6 +25,10 @@ const WAITING_BYTES_MIN: u64 = 4 << 20;
 
 /// Bytes of packs that a reader may hold in any case: four whole packs. Chosen, not measured.
 const HELD_PACK_BYTES_MIN: u64 = 128 << 20;
+
+/// How many times the bytes of its last state a dump may have in packs: a state may grow. Chosen,
+/// not measured.
+const STATE_GROWTH: u64 = 2;
 
 /// Buffers that the images of a task may need beside those for its memory: the smallest image takes
 /// a whole one while it is read. Chosen, not measured.
@@ -77,6 +82,28 @@ pub const fn packs_image_now(
 pub fn held_pack_bytes(available_bytes: Option<u64>, reserved_bytes: u64) -> u64 {
     let available = available_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
     memory_part(available).max(HELD_PACK_BYTES_MIN)
+}
+
+/// Returns how many bytes of packs a dump may hold at once that has up to so many of them on their
+/// way, of a state that had so many bytes before.
+#[must_use]
+pub fn dump_pack_bytes(packs: u64, state_bytes: u64) -> u64 {
+    let whole = packs.saturating_mul(PACK_BYTES);
+    whole.min(state_bytes.saturating_mul(STATE_GROWTH).max(CHUNK_BYTES as u64))
+}
+
+/// Returns whether a dump may begin that holds up to so many bytes of packs, beside others that
+/// hold some: if they are no more than a part of the memory that is available now, in bytes, and
+/// that no dump or read has reserved. One is always allowed.
+#[must_use]
+pub fn has_dump_memory(
+    available_bytes: Option<u64>,
+    reserved_bytes: u64,
+    others: usize,
+    pack_bytes: u64,
+) -> bool {
+    let available = available_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
+    others == 0 || pack_bytes <= memory_part(available)
 }
 
 /// Returns the part of the available memory that is used if nothing else is requested.
@@ -236,6 +263,19 @@ mod tests {
         assert_eq!(held_pack_bytes(None, 0), 128 << 20);
         assert_eq!(held_pack_bytes(Some(2 << 30), 1 << 30), 256 << 20, "others reserved a half");
         assert_eq!(held_pack_bytes(Some(2 << 30), u64::MAX), 128 << 20);
+    }
+
+    #[test]
+    fn dumps_begin_beside_others_as_long_as_a_part_of_the_memory_is_left_for_each() {
+        let (packs, bytes) = (6 * PACK_BYTES, Some(2 << 30));
+        assert_eq!(dump_pack_bytes(6, u64::MAX), packs);
+        assert_eq!(dump_pack_bytes(6, 10 << 20), 20 << 20, "it may grow");
+        assert_eq!(dump_pack_bytes(6, 0), CHUNK_BYTES as u64);
+        let begun = |at: &usize| has_dump_memory(bytes, *at as u64 * packs, *at, packs);
+        assert_eq!((0..32).take_while(begun).count(), 7, "6 x 32 MiB each, of 2 GiB");
+        assert!(has_dump_memory(Some(0), u64::MAX, 0, packs) && has_dump_memory(None, 0, 0, 1));
+        assert!(!has_dump_memory(None, 0, 1, 1), "nothing is known");
+        assert!(has_dump_memory(bytes, 31 * (20 << 20), 31, 20 << 20), "small states");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct LockObserver {
     since: Instant,
     /// When it was seen last that it waits for a store; `since` if it was not.
     waited: Instant,
+    /// Whether it waited for one at the last look.
+    waits: bool,
     answers: BackendAnswers,
 }
 
@@ -72,7 +74,8 @@ impl LockObserver {
     /// Begins at a time, before the first look.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
-        Self { seen: None, since: now, waited: now, answers: BackendAnswers::from(now) }
+        let answers = BackendAnswers::from(now);
+        Self { seen: None, since: now, waited: now, waits: false, answers }
     }
 
     /// Takes over since when the backend answers, from one that has called it meanwhile.
@@ -108,6 +111,7 @@ impl LockObserver {
         if before != self.seen {
             (self.since, self.waited) = (now, now);
         }
+        self.waits = waits;
         if waits {
             self.waited = now;
         }
@@ -132,6 +136,16 @@ impl LockObserver {
     #[must_use]
     pub fn highest_number(&self) -> u64 {
         self.seen.as_ref().map_or(0, |(number, _)| *number)
+    }
+
+    /// Returns after how long the lock is free at the latest, if its record changes no more and the
+    /// backend answers: after `age`, or the longer age of its runner, or four of them if the record
+    /// waits for a store.
+    #[must_use]
+    pub fn free_within(&self, age: Millis) -> Millis {
+        let age = self.newest().map_or(age, |record| record.stale_after(age));
+        let ages = if self.waits { WAITING_AGES } else { 1 };
+        Millis(age.0.saturating_mul(ages))
     }
 
     /// Returns the record of the highest number, if it could be read.
@@ -207,6 +221,7 @@ mod tests {
         let mut observer = LockObserver::new(at(0));
         let record = record(1, Some(Millis(40_000)));
         assert_eq!(free_at(&mut observer, 1..90, Millis(10_000), &record), Some(41));
+        assert_eq!(observer.free_within(Millis(10_000)), Millis(40_000));
     }
 
     #[test]
@@ -272,6 +287,9 @@ mod tests {
         let (age, waiting) =
             (Millis(10_000), |waits: bool| SeenLock { waits, ..seen(Some(record(1, None))) });
         let mut observer = LockObserver::new(at(0));
+        assert_eq!(observer.free_within(age), age);
+        observer.observe(at(0), at(0), age, waiting(true), |_| None);
+        assert_eq!(observer.free_within(age), Millis(40_000));
         let mut view = |second: u64, waits: bool| {
             observer.observe(at(second), at(second), age, waiting(waits), |_| None)
         };

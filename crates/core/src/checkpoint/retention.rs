@@ -57,6 +57,19 @@ impl FoundGeneration {
     }
 }
 
+impl RemovalPlan {
+    /// Takes out generations whose manifests cannot be removed, and the packs that they may name:
+    /// all of them, if one of the manifests cannot be read either.
+    pub fn leave(&mut self, left: &[FoundGeneration]) {
+        self.generations.retain(|number| left.iter().all(|it| it.number != *number));
+        let is_named = |pack: &PackId, by: &FoundGeneration| match &by.packs {
+            Some(packs) => packs.iter().any(|named| named.id == *pack),
+            None => true,
+        };
+        self.packs.retain(|pack| !left.iter().any(|it| is_named(pack, it)));
+    }
+}
+
 /// Returns what to remove so that the newest `keep` whole generations stay. Which is newer, their
 /// [`GenerationRank`] decides.
 ///
@@ -243,6 +256,23 @@ mod tests {
         let plan = removal_plan(&found, &stored, 1, None);
         assert_eq!(plan.generations, [1, 2, 3]);
         assert_eq!(plan.packs, [id(1), id(2), id(3)]);
+    }
+
+    #[test]
+    fn packs_that_a_generation_may_name_stay_with_it_and_the_others_go() {
+        let found = [generation(1, &[1, 2]), generation(2, &[2, 3]), generation(3, &[4])];
+        let plan = |left: &[FoundGeneration]| {
+            let mut plan = removal_plan(&found, &stored(&[1, 2, 3, 4, 9]), 1, None);
+            plan.leave(left);
+            (plan.generations, plan.packs)
+        };
+        assert_eq!(plan(&[]), (vec![1, 2], vec![id(1), id(2), id(3), id(9)]));
+        assert_eq!(plan(&found[..1]), (vec![2], vec![id(3), id(9)]));
+        assert_eq!(plan(&found[..2]), (vec![], vec![id(9)]));
+        assert_eq!(plan(&[unreadable(1)]), (vec![2], vec![]));
+        // One that is no manifest, such as a directory, names none.
+        let none = FoundGeneration { packs: Some(vec![]), ..unreadable(1) };
+        assert_eq!(plan(&[none]), (vec![2], vec![id(1), id(2), id(3), id(9)]));
     }
 
     #[test]

@@ -83,9 +83,9 @@ fn runs_of_an_object_in_a_durable_directory_are_on_one_node_each() {
     // The length is known.
     for number in 0..4 {
         let file = rig.file(&format!("/out/sub/{number}"));
-        let (mode, expected_bytes) = (CreateMode::Replace, Some(64 * u64::from(MIB)));
+        let (mode, expected_bytes) = (CreateMode::Replace, Some(RUN as u64 * u64::from(MIB)));
         let grant = rig.create_with(Create { mode, expected_bytes, ..file }).unwrap();
-        assert_eq!(nodes_of_runs(&self::homes(&grant)), [1, 1]);
+        assert_eq!(nodes_of_runs(&self::homes(&grant)), [1]);
     }
 }
 
