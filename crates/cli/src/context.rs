@@ -64,7 +64,7 @@ pub(crate) fn run(
     matches: &ArgMatches,
     command: ContextCommand,
 ) -> Result<(), Failure> {
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     let path = file(&of_environment).map_err(failure)?;
     match command {
         ContextCommand::Add(args) => add(global, matches, &path, &args, output),

@@ -62,7 +62,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     if let Some(result) = args.get(1..).and_then(sanderling_task::run_own) {
         return ended(result, Output::default(), &args);
     }
-    let early = Output { is_json: args.iter().any(|it| it == "--json"), is_quiet: true };
+    let early =
+        Output { is_json: args.iter().any(|it| it == "--json"), is_quiet: true, task: None };
     // What is wrong with the file is reported before what is wrong with the words.
     let line = match ServerCommandLine::of(Cli::command, args.clone()) {
         Ok(line) => line,
@@ -81,7 +82,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
             return ended(Err(failure), early, &args);
         }
     };
-    let output = Output { is_json: cli.global.json, is_quiet: cli.global.quiet };
+    let output = Output { is_json: cli.global.json, is_quiet: cli.global.quiet, task: None };
     let found = match cli.command.cluster_use() {
         ClusterUse::Nothing => Ok(()),
         ClusterUse::Given => cli.global.resolve(&matches, false),

@@ -1,6 +1,8 @@
 //! Checkpoints of processes that do not take part in them, by CRIU. Without root and CRIU (which
 //! scripts/criu.sh unpacks) these tests are skipped.
 
+#[path = "criu/bag.rs"]
+mod bag;
 mod cluster;
 #[path = "criu/ends.rs"]
 mod ends;

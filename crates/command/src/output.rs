@@ -19,9 +19,18 @@ pub struct Output {
     pub is_json: bool,
     /// Print nothing on stderr but errors.
     pub is_quiet: bool,
+    /// The number of a bag's task, for what its run prints beside others: notes begin with it, and
+    /// there are no results.
+    pub task: Option<u32>,
 }
 
 impl Output {
+    /// Returns the output of a run of the task with this number in a bag.
+    #[must_use]
+    pub const fn of_task(self, number: u32) -> Self {
+        Self { task: Some(number), ..self }
+    }
+
     /// Prints one result: the JSON document, or the text that `human` writes.
     ///
     /// # Errors
@@ -32,7 +41,10 @@ impl Output {
         value: &T,
         human: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Failure> {
-        if self.is_json { self.document(value) } else { written(human) }
+        match self.is_json || self.task.is_some() {
+            true => self.document(value),
+            false => written(human),
+        }
     }
 
     /// Prints one JSON document on a line, with the schema's version in it.
@@ -40,6 +52,9 @@ impl Output {
     /// # Errors
     /// As [`Output::result`].
     pub fn document<T: Serialize>(self, value: &T) -> Result<(), Failure> {
+        if self.task.is_some() {
+            return Ok(());
+        }
         let document = printable_json(&with_schema(value));
         written(|stdout| writeln!(stdout, "{document}"))
     }
@@ -48,7 +63,15 @@ impl Output {
     pub fn note(self, text: impl std::fmt::Display) {
         if !self.is_quiet {
             // A terminal that has gone away is no failure.
-            let _ = logs::Stderr.write_all(&printed(&text));
+            let _ = logs::Stderr.write_all(&self.noted(&text));
+        }
+    }
+
+    /// Returns a note as it is printed.
+    fn noted(self, text: &dyn std::fmt::Display) -> Vec<u8> {
+        match self.task {
+            Some(number) => printed(&format_args!("task {number}: {text}")),
+            None => printed(text),
         }
     }
 
@@ -259,6 +282,17 @@ mod tests {
         assert_eq!(shown(9).1, ["place"]);
         assert_eq!(shown(8), ("name\nfirst\n".to_owned(), vec!["place", "id"]));
         assert_eq!(shown(0), shown(8));
+    }
+
+    #[test]
+    fn notes_of_a_bags_task_begin_with_its_number_and_it_has_no_results() {
+        let output = Output { is_json: true, ..Output::default() };
+        assert_eq!(output.noted(&"no checkpoint"), b"no checkpoint\n");
+        let task = output.of_task(7);
+        assert_eq!(task.noted(&"no checkpoint"), b"task 7: no checkpoint\n");
+        for output in [task, Output { is_json: false, ..task }] {
+            output.result(&(), |_| panic!("a result is printed")).expect("nothing is printed");
+        }
     }
 
     #[test]

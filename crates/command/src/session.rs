@@ -234,7 +234,7 @@ where
         namenode: global.namenode.clone(),
         is_configured: global.origin != AddressOrigin::Default,
         credentials: credentials::shown(global)?,
-        output: Output { is_json: global.json, is_quiet: global.quiet },
+        output: Output { is_json: global.json, is_quiet: global.quiet, task: None },
         ended: CancellationToken::new(),
         hurried: CancellationToken::new(),
         limit: global.timeout.map(|span| span.0),

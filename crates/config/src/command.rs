@@ -97,7 +97,7 @@ pub fn run(
     words: &[OsString],
     command: ConfigCommand,
 ) -> Result<(), Failure> {
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     match command {
         ConfigCommand::Show(args) => show(program, words, args.server.server(), output),
         ConfigCommand::Check(args) => check(program, &args.file, output),

@@ -47,10 +47,10 @@ pub use agent_work::{
     TaskRunEnd,
 };
 pub use bag::{
-    AgentOffer, BagState, BagTask, BagTerms, KeyEvidence, Market, RunProgress, TaskProgress,
-    is_task_lost, next_task, on_demand_from, runs_again,
+    AgentOffer, BAG_TASKS_MAX, BagState, BagTask, BagTerms, KeyEvidence, Market, RunProgress,
+    TaskProgress, is_task_lost, next_task, on_demand_from, runs_again,
 };
-pub use bag_agent::{AgentSettings, BagAgent, LAST_RECORD_WITHIN};
+pub use bag_agent::{AgentSettings, BagAgent, LAST_RECORD_WITHIN, READS_AT_ONCE};
 pub use bag_looks::{BAG_ROUND, BagLooks, LEAVES_URGENT, LOOKS_PER_ROUND};
 pub use bag_presence::{BagPresence, BagSight};
 pub use bag_replay::{BagPolicy, BagReplay, DumpCopies, ReplayedBag, ReplayedBagRun};

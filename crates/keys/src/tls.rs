@@ -78,7 +78,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// # Errors
 /// A file exists or cannot be written: end the command with the failure, which names the file.
 pub fn run(global: &Global, command: Tls) -> Result<(), Failure> {
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     let NewTls { out, expires } = match command {
         Tls::New(args) => args,
         Tls::Renew(args) => return renew(output, &global.shown.tls_name, &args),

@@ -159,7 +159,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A file cannot be read or written, or the arguments make no token: end the command with the
 /// failure, which names what to correct.
 pub fn run(global: &Global, command: Token) -> Result<(), Failure> {
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     match command {
         Token::Secret(args) => new_secret(output, &args),
         Token::New(args) => new(global, output, &args),

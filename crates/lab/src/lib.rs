@@ -82,7 +82,7 @@ pub struct LabPage {
 /// A file cannot be read or written, or is not of its format: end the command with the failure,
 /// which names the file.
 pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     let measure = |kinds: &[ExperimentKind], options| {
         session::run(global, |session| measure::run(session, kinds, options))
     };

@@ -69,7 +69,7 @@ struct ViolationRecord {
 /// Failure (1) with the seed that shows a violation: run that seed again. Usage (2) for an unknown
 /// variant: choose one of those in the failure.
 pub fn run(global: &Global, args: Sim) -> Result<(), Failure> {
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     if args.bug.as_deref() == Some("list") {
         return list(output);
     }

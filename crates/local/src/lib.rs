@@ -50,7 +50,7 @@ pub enum Local {
 /// # Errors
 /// The command's failure: end the process with it.
 pub fn run(global: &Global, command: Local) -> Result<(), Failure> {
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     match command {
         Local::Start(args) => start::run(global, output, &args),
         Local::Add(args) => add::run(global, output, &args),

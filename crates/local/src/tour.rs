@@ -146,7 +146,7 @@ fn start(global: &Global, args: &Tour) -> Result<Record, Failure> {
         record.server_mut(SPOT)?.address = ready.address;
         record.write()
     })?;
-    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    let output = Output { is_json: global.json, is_quiet: global.quiet, task: None };
     output.note(format_args!("started   1 namenode, {} datanodes", LASTING + 1));
     output.note(format_args!("console   {}", record.console().unwrap_or_default()));
     Ok(record)

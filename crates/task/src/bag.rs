@@ -17,6 +17,7 @@ use clap::Args;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::session::Session;
 use sanderling_command::units::{self, Size, Span};
+use sanderling_core::checkpoint::BAG_TASKS_MAX;
 
 use crate::args::{PaceArgs, StorageArgs, TaskName, bag_name, dollars};
 use crate::backend::{BackendSpec, TaskBackend, hex};
@@ -39,7 +40,7 @@ pub struct SubmitArgs {
     pub(crate) backend: BackendSpec,
     /// How many tasks; each finds its number, from 1 on, in SANDERLING_TASK_NUMBER
     #[arg(long, value_name = "NUMBER", default_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(BAG_TASKS_MAX)))]
     pub(crate) count: u32,
     /// How long one task is expected to run without a failure
     #[arg(long, value_name = "DURATION")]

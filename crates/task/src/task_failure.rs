@@ -39,6 +39,9 @@ pub(crate) enum TaskFailure {
     NoGeneration,
     /// This machine cannot restore a generation; another one may.
     OtherMachine,
+    /// CRIU has read a good generation and could not restore it here, as where a file that was open
+    /// is missing; on another machine it may.
+    CriuRestore,
     /// The store has lost bytes of a generation; the one before may be good. The client makes it.
     DataLost,
 }
@@ -62,6 +65,7 @@ impl TaskFailure {
             Self::OtherRelease => FailureKind::OtherRelease,
             Self::NoGeneration => FailureKind::NoGeneration,
             Self::OtherMachine => FailureKind::OtherMachine,
+            Self::CriuRestore => FailureKind::CriuRestore,
             Self::DataLost => FailureKind::Refusal(RefusalKind::DataUnavailable),
         }
     }

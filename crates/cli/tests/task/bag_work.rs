@@ -23,7 +23,7 @@ fn until_recorded(place: &Place) {
 }
 
 /// Returns the names of whole objects in a directory, in order.
-fn objects(directory: &LocalPath) -> Vec<PathBuf> {
+pub(crate) fn objects(directory: &LocalPath) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let whole = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
     let mut paths: Vec<PathBuf> = whole.map(|entry| entry.path()).collect();

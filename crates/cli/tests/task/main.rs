@@ -6,6 +6,8 @@ mod cluster;
 mod backends;
 mod bag;
 mod bag_faults;
+mod bag_large;
+mod bag_log;
 mod bag_notices;
 mod bag_work;
 mod clocks;

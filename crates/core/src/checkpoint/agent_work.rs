@@ -108,7 +108,10 @@ pub enum AgentInput {
     BagGone,
     /// [`AgentWork::ListEnded`] has ended: these tasks have ended.
     EndedListed(BTreeSet<u32>),
-    /// [`AgentWork::ReadProgress`] has ended: so far are the tasks that have begun.
+    /// [`AgentWork::ListBegun`] has ended: these tasks have begun.
+    BegunListed(BTreeSet<u32>),
+    /// [`AgentWork::ReadProgress`] has ended: so far are those of the tasks whose records can be
+    /// read.
     ProgressRead(BTreeMap<u32, TaskProgress>),
     /// [`AgentWork::LookAtLock`] has ended.
     LockSeen(LockView),
@@ -138,7 +141,9 @@ pub enum AgentWork {
     LookAtBag,
     /// List the tasks that have ended.
     ListEnded,
-    /// Read how far the tasks are that have not ended ([`super::BagAgent::ended`]).
+    /// List the tasks that have begun.
+    ListBegun,
+    /// Read at once how far some of the tasks are ([`super::BagAgent::next_reads`]).
     ReadProgress,
     /// Look whether a runner has the lock of a task.
     LookAtLock(u32),
@@ -171,9 +176,12 @@ pub enum AgentNote {
     Noticed,
     /// The notice is withdrawn: tasks start again.
     Withdrawn,
-    /// The work under way has failed, because of the last failure.
+    /// The work under way has failed, because of the last failure. Until [`AgentNote::WorksAgain`]
+    /// failures of one kind are printed once.
     WorkFailed,
-    /// The agent's record was not written, because of the last failure. Each cause is printed once.
+    /// After such a failure a round has read all that it needs.
+    WorksAgain,
+    /// A record was not written, because of the last failure. Each cause is printed once.
     Unrecorded,
     /// The last failure concerns this task. It is not printed again while it is the same.
     TaskFailed(u32),

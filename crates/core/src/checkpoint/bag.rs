@@ -87,6 +87,10 @@ impl BagTask {
     }
 }
 
+/// Tasks of a bag, at most: an agent keeps some bytes of each, and goes through all of them at each
+/// look at a lock. Chosen, not measured.
+pub const BAG_TASKS_MAX: u32 = 100_000;
+
 /// What all tasks of a bag have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BagTerms {
@@ -101,6 +105,12 @@ pub struct BagTerms {
 }
 
 impl BagTerms {
+    /// Returns whether a bag may have so many tasks.
+    #[must_use]
+    pub fn has_fitting_count(&self) -> bool {
+        (1..=BAG_TASKS_MAX).contains(&self.tasks)
+    }
+
     /// Returns a task in this state, as far as its progress was recorded.
     #[must_use]
     pub fn task(&self, state: BagState, progress: Option<&TaskProgress>) -> BagTask {
@@ -303,6 +313,14 @@ mod tests {
         assert_eq!([left(worked(4000)), left(worked(11_000))], [Millis(6000), Millis(0)]);
         assert!(!bag.is_late(None, deadline) && bag.is_late(None, deadline + Millis(1)));
         assert!(!bag.is_late(Some(deadline), deadline + Millis(1)), "it ended in time");
+    }
+
+    #[test]
+    fn bag_has_one_to_a_hundred_thousand_tasks() {
+        let (time, deadline) = (Millis(10_000), Instant(0));
+        let fits = |tasks| BagTerms { tasks, time, memory_bytes: 0, deadline }.has_fitting_count();
+        assert!(fits(1) && fits(100_000));
+        assert!(!fits(0) && !fits(100_001) && !fits(u32::MAX));
     }
 
     #[test]

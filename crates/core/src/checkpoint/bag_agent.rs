@@ -2,8 +2,9 @@
 //! agents, which tasks it starts, when it writes its own record, and when it ends.
 //!
 //! The shell reads, writes, starts runs and waits. It does one [`AgentWork`] at a time, and reports
-//! how that has ended. What a run records about the end of its task is up to
-//! [`super::EndRecorder`], and how it hands the task over at a notice to
+//! how that has ended. A round of a large bag is long: between two works the agent's own record is
+//! written and the bag looked at whenever it is time. What a run records about the end of its task
+//! is up to [`super::EndRecorder`], and how it hands the task over at a notice to
 //! [`super::TaskSupervisor`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,6 +22,11 @@ use super::own_record::{OwnRecord, RECORD_EVERY};
 
 /// How long an agent that ends may take to write its last record: as long as a call may.
 pub const LAST_RECORD_WITHIN: Millis = Millis(10_000);
+
+/// Records of a bag that are read at once, at most: at 10 ms for a request of a bucket, 1,000 of
+/// them take a third of a second. An agent reads the progress of so many tasks before it looks what
+/// is due by its own time. Chosen, not measured.
+pub const READS_AT_ONCE: usize = 32;
 
 /// How long a look at the other agents holds: about as long as that at a lock. Each costs a request
 /// for each agent.
@@ -43,12 +49,24 @@ pub struct AgentSettings {
     pub lock_age: Millis,
 }
 
+/// What comes next in a round, after what is due by its own time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RoundStep {
+    ListEnded,
+    ListBegun,
+    ReadProgress,
+    LookAtLocks,
+}
+
 /// The decisions of one agent.
 #[derive(Debug, Clone)]
 pub struct BagAgent {
     settings: AgentSettings,
     began: Instant,
     work: AgentWork,
+    step: RoundStep,
+    /// Tasks whose progress is read in this round yet, the next ones at the end.
+    unread: Vec<u32>,
     /// Locks that may be looked at in this round yet.
     looks_left: usize,
     looks: BagLooks,
@@ -56,10 +74,12 @@ pub struct BagAgent {
     found: Option<(u32, Millis)>,
     running: BTreeSet<u32>,
     ended: BTreeSet<u32>,
-    /// How far tasks are, as their runs have recorded it.
+    /// How far tasks are that have not ended, as their runs have recorded it.
     progress: BTreeMap<u32, TaskProgress>,
     /// How many tasks have ended here.
     finished: u32,
+    /// Whether the work of a round has failed since one has read all that it needs.
+    has_failed: bool,
     /// Whether the machine had a notice in the last round.
     was_noticed: bool,
     /// When the bag was there at last; none if it is looked at in the next round.
@@ -78,6 +98,8 @@ impl BagAgent {
             settings,
             began: view.now,
             work: AgentWork::LookAtBag,
+            step: RoundStep::ListEnded,
+            unread: Vec::new(),
             looks_left: 0,
             looks: BagLooks::default(),
             found: None,
@@ -85,6 +107,7 @@ impl BagAgent {
             ended: BTreeSet::new(),
             progress: BTreeMap::new(),
             finished: 0,
+            has_failed: false,
             was_noticed: false,
             was_there: None,
             own_record: OwnRecord::default(),
@@ -104,10 +127,10 @@ impl BagAgent {
         self.work
     }
 
-    /// Returns the tasks that have ended, as they were listed last.
+    /// Returns the tasks whose progress [`AgentWork::ReadProgress`] reads.
     #[must_use]
-    pub const fn ended(&self) -> &BTreeSet<u32> {
-        &self.ended
+    pub fn next_reads(&self) -> &[u32] {
+        &self.unread[self.unread.len().saturating_sub(READS_AT_ONCE)..]
     }
 
     /// Returns how many tasks run here.
@@ -143,27 +166,24 @@ impl BagAgent {
                     self.begin_round(view);
                 }
             }
-            (AgentWork::Wait { .. }, AgentInput::Waited) => self.begin_round(view),
+            (_, AgentInput::BagGone) => self.end(AgentEnd::BagGone),
+            (AgentWork::End(_), _) => {}
             (AgentWork::Wait { .. }, AgentInput::Stop) => self.end(AgentEnd::Over),
+            // Nothing is begun any more, whatever the work has shown.
+            _ if view.has_to_end => self.end(AgentEnd::Over),
+            (AgentWork::Wait { .. }, AgentInput::Waited) => self.begin_round(view),
             (AgentWork::LookAtBag, AgentInput::BagSeen { is_there: true }) => {
                 self.was_there = Some(view.now);
-                self.list(view);
+                self.go_on(view);
             }
             (AgentWork::LookAtBag, AgentInput::BagSeen { is_there: false }) => self.wait(view),
-            (_, AgentInput::BagGone) => self.end(AgentEnd::BagGone),
-            (AgentWork::ListEnded, AgentInput::EndedListed(ended)) => self.listed(ended),
+            (AgentWork::ListEnded, AgentInput::EndedListed(ended)) => self.listed(view, ended),
+            (AgentWork::ListBegun, AgentInput::BegunListed(begun)) => self.begun(view, &begun),
             (AgentWork::ReadProgress, AgentInput::ProgressRead(progress)) => {
-                self.progress = progress;
-                self.start_tasks(view);
+                self.progress_read(view, &progress);
             }
             (AgentWork::LookAtLock(task), AgentInput::LockSeen(lock)) => {
                 self.lock_seen(view, task, lock);
-            }
-            // The others have their turn in the next round.
-            (AgentWork::LookAtLock(task), AgentInput::Failed) => {
-                self.leave(view, task, BagState::Running);
-                self.note(AgentNote::TaskFailed(task));
-                self.work = AgentWork::LookAtPlace(task);
             }
             (AgentWork::LookAtPlace(_), AgentInput::PlaceSeen { is_blocked: false })
             | (AgentWork::RecordBlocked(_), AgentInput::BlockedRecorded) => self.wait(view),
@@ -173,51 +193,125 @@ impl BagAgent {
             (AgentWork::ReadAgents, AgentInput::AgentsRead(agents)) => {
                 self.agents_read(view, &agents);
             }
-            (AgentWork::Wait { .. } | AgentWork::End(_), AgentInput::Failed) => {}
-            // The backend may be there again in the next round; what runs goes on.
-            (_, AgentInput::Failed) => {
-                self.note(AgentNote::WorkFailed);
-                self.wait(view);
-            }
+            (_, AgentInput::Failed) => self.failed(view),
             _ => {}
         }
     }
 
+    /// Takes that the work under way has failed.
+    fn failed(&mut self, view: &AgentView) {
+        match self.work {
+            AgentWork::Wait { .. } | AgentWork::End(_) => {}
+            // The others have their turn in the next round.
+            AgentWork::LookAtLock(task) => {
+                self.leave(view, task, BagState::Running);
+                self.note(AgentNote::TaskFailed(task));
+                self.work = AgentWork::LookAtPlace(task);
+            }
+            AgentWork::RecordBlocked(_) => {
+                self.note(AgentNote::Unrecorded);
+                self.wait(view);
+            }
+            // The backend may be there again in the next round; what runs goes on.
+            _ => {
+                self.has_failed = true;
+                self.note(AgentNote::WorkFailed);
+                self.wait(view);
+            }
+        }
+    }
+
     fn begin_round(&mut self, view: &AgentView) {
+        if view.has_to_end {
+            return self.end(AgentEnd::Over);
+        }
         match (self.was_noticed, view.is_noticed) {
             (false, true) => self.note(AgentNote::Noticed),
             (true, false) => self.note(AgentNote::Withdrawn),
             _ => {}
         }
         self.was_noticed = view.is_noticed;
+        self.step = RoundStep::ListEnded;
+        self.go_on(view);
+    }
+
+    /// Goes on with the round. A look at the bag that is due comes before, and the own record is
+    /// written beside it.
+    fn go_on(&mut self, view: &AgentView) {
         if self.was_there.is_none_or(|at| view.now.since(at) >= RECORD_EVERY) {
             self.work = AgentWork::LookAtBag;
-        } else {
-            self.list(view);
+            return;
+        }
+        self.write_record(view);
+        match self.step {
+            RoundStep::ListEnded => self.work = AgentWork::ListEnded,
+            RoundStep::ListBegun => self.work = AgentWork::ListBegun,
+            RoundStep::ReadProgress if self.unread.is_empty() => self.start_tasks(view),
+            RoundStep::ReadProgress => self.work = AgentWork::ReadProgress,
+            RoundStep::LookAtLocks => self.look_at_next(view),
         }
     }
 
-    /// Lists what has ended, and writes the own record beside that if it is time.
-    fn list(&mut self, view: &AgentView) {
-        let has_room = self.offer(view).takes(self.settings.bag.memory_bytes);
-        let load = AgentLoad { running: self.running.iter().copied().collect(), has_room };
-        if self.own_record.begin(view.now, &load) {
+    /// Writes the own record if it is time. What has changed since the last one is written at the
+    /// begin of a round.
+    fn write_record(&mut self, view: &AgentView) {
+        let running = self.running.iter().copied().collect();
+        let load = AgentLoad { running, has_room: self.has_room(view) };
+        let begins = match self.step {
+            RoundStep::ListEnded => self.own_record.begin(view.now, &load),
+            _ => self.own_record.renew(view.now, &load),
+        };
+        if begins {
             self.outputs.push_back(AgentOutput::WriteRecord(load));
         }
-        self.work = AgentWork::ListEnded;
     }
 
-    fn listed(&mut self, ended: BTreeSet<u32>) {
+    fn listed(&mut self, view: &AgentView, ended: BTreeSet<u32>) {
         if ended.len() >= self.settings.bag.tasks as usize {
             return self.end(AgentEnd::Over);
         }
         self.looks.retain(|task| !ended.contains(&task));
         self.ended = ended;
-        self.work = AgentWork::ReadProgress;
+        // How far tasks are decides which one starts, and nothing else.
+        if !self.has_room(view) {
+            self.has_read();
+            return self.wait(view);
+        }
+        self.step = RoundStep::ListBegun;
+        self.go_on(view);
+    }
+
+    fn begun(&mut self, view: &AgentView, begun: &BTreeSet<u32>) {
+        let ended = &self.ended;
+        self.progress.retain(|task, _| begun.contains(task) && !ended.contains(task));
+        self.unread = begun.iter().rev().copied().filter(|task| !ended.contains(task)).collect();
+        self.step = RoundStep::ReadProgress;
+        self.go_on(view);
+    }
+
+    fn progress_read(&mut self, view: &AgentView, progress: &BTreeMap<u32, TaskProgress>) {
+        let left = self.unread.len() - self.next_reads().len();
+        for task in self.unread.drain(left..) {
+            match progress.get(&task) {
+                Some(read) => self.progress.insert(task, *read),
+                // A record that cannot be read counts as none.
+                None => self.progress.remove(&task),
+            };
+        }
+        self.go_on(view);
+    }
+
+    /// Takes note that a round has read all that it needs.
+    fn has_read(&mut self) {
+        if std::mem::take(&mut self.has_failed) {
+            self.note(AgentNote::WorksAgain);
+        }
     }
 
     /// Begins to start tasks, unless a lock that is taken now could not be renewed.
     fn start_tasks(&mut self, view: &AgentView) {
+        self.has_read();
+        self.step = RoundStep::LookAtLocks;
         let is_overdue = self.own_record.is_overdue(view.now, self.settings.lock_age);
         self.looks_left = if is_overdue { 0 } else { LOOKS_PER_ROUND };
         self.look_at_next(view);
@@ -246,7 +340,7 @@ impl BagAgent {
     fn lock_seen(&mut self, view: &AgentView, task: u32, lock: LockView) {
         if lock != LockView::Free {
             self.leave(view, task, BagState::Running);
-            return self.look_at_next(view);
+            return self.go_on(view);
         }
         self.leave(view, task, BagState::Free);
         let AgentSettings { market, margin, .. } = self.settings;
@@ -276,16 +370,20 @@ impl BagAgent {
     /// one may be idle.
     fn start_or_leave(&mut self, view: &AgentView, (task, found): (u32, Millis), is_idle: bool) {
         if is_idle && self.looks.leaves_urgent(task, found) {
-            self.look_at_next(view);
+            self.go_on(view);
         } else {
             self.start(view, task);
         }
     }
 
     fn start(&mut self, view: &AgentView, task: u32) {
+        // A notice may have come while its lock or the other agents were looked at.
+        if !self.has_room(view) {
+            return self.wait(view);
+        }
         assert!(self.running.insert(task), "a task that runs here is not free");
         self.outputs.push_back(AgentOutput::Start(task));
-        self.look_at_next(view);
+        self.go_on(view);
     }
 
     /// Takes note of a run that ended.
@@ -325,6 +423,11 @@ impl BagAgent {
         if !is_stored {
             self.note(AgentNote::Unrecorded);
         }
+    }
+
+    /// Returns whether a task more may start here.
+    fn has_room(&self, view: &AgentView) -> bool {
+        self.offer(view).takes(self.settings.bag.memory_bytes)
     }
 
     /// Returns what the machine offers to the next task.

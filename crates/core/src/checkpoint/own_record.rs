@@ -16,6 +16,8 @@ pub(super) struct OwnRecord {
     writing: Option<AgentLoad>,
     /// When the last one was written, and its load.
     written: Option<(Instant, AgentLoad)>,
+    /// When the last write began or ended.
+    tried: Option<Instant>,
     /// Since when the agent tries to write one.
     unwritten_since: Option<Instant>,
 }
@@ -24,12 +26,24 @@ impl OwnRecord {
     /// Returns whether a record with this load is written from `now` on: if the tasks are others
     /// than in the last one, or that is [`RECORD_EVERY`] old, and none is under way.
     pub(super) fn begin(&mut self, now: Instant, load: &AgentLoad) -> bool {
-        let is_recent =
-            |(at, before): &(Instant, AgentLoad)| now.since(*at) < RECORD_EVERY && before == load;
-        if self.writing.is_some() || self.written.as_ref().is_some_and(is_recent) {
+        let is_due =
+            |(at, before): &(Instant, AgentLoad)| now.since(*at) >= RECORD_EVERY || before != load;
+        self.written.as_ref().is_none_or(is_due) && self.write(now, load)
+    }
+
+    /// Does the same in the middle of a round, which may be long: only if the last write, which may
+    /// have failed, is [`RECORD_EVERY`] old.
+    pub(super) fn renew(&mut self, now: Instant, load: &AgentLoad) -> bool {
+        self.tried.is_none_or(|at| now.since(at) >= RECORD_EVERY) && self.write(now, load)
+    }
+
+    /// Begins a write, unless one is under way.
+    fn write(&mut self, now: Instant, load: &AgentLoad) -> bool {
+        if self.writing.is_some() {
             return false;
         }
         self.unwritten_since.get_or_insert(now);
+        self.tried = Some(now);
         self.writing = Some(load.clone());
         true
     }
@@ -38,6 +52,7 @@ impl OwnRecord {
     pub(super) fn ended(&mut self, now: Instant, is_stored: bool) {
         let load = self.writing.take();
         assert!(load.is_some(), "a write that ends has begun");
+        self.tried = Some(now);
         if is_stored {
             self.written = load.map(|load| (now, load));
             self.unwritten_since = None;
@@ -87,6 +102,19 @@ mod tests {
         assert!(!record.begin(at(60_000), &load(&[1])), "one is under way");
         record.ended(at(60_000), false);
         assert!(record.begin(at(60_000), &load(&[1])));
+    }
+
+    #[test]
+    fn record_is_renewed_in_the_middle_of_a_round_every_five_seconds() {
+        let mut record = OwnRecord::default();
+        assert!(record.begin(at(0), &load(&[])));
+        record.ended(at(100), false);
+        assert!(!record.renew(at(5099), &load(&[1])), "the next round tries it again");
+        assert!(record.renew(at(5100), &load(&[1])));
+        assert!(!record.renew(at(10_200), &load(&[1])), "one is under way");
+        record.ended(at(10_200), true);
+        assert!(!record.renew(at(15_199), &load(&[])), "the next round writes what has changed");
+        assert!(record.renew(at(15_200), &load(&[])));
     }
 
     #[test]

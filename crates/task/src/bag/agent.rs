@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use sanderling_command::failure::Failure;
+use sanderling_command::failure::{Failure, FailureKind};
 use sanderling_command::output::Output;
 use sanderling_command::session::Session;
 use sanderling_command::units;
@@ -71,6 +71,8 @@ struct PrintedFailures {
     tasks: BTreeMap<u32, String>,
     /// The causes that were printed about records that cannot be read or written.
     records: BTreeSet<String>,
+    /// The kinds of failures that were printed since a round has read all that it needs.
+    work: Vec<FailureKind>,
 }
 
 impl PrintedFailures {
@@ -81,6 +83,20 @@ impl PrintedFailures {
             output.note(&text);
             self.tasks.insert(number, text);
         }
+    }
+
+    /// Prints why the work of a round has failed, once for each kind of failure.
+    fn work(&mut self, output: Output, failure: &Failure) {
+        if !self.work.contains(&failure.kind) {
+            output.note(format_args!("{failure}"));
+            self.work.push(failure.kind.clone());
+        }
+    }
+
+    /// Prints that a round has read all that it needs.
+    fn works_again(&mut self, output: Output) {
+        output.note("the bag can be read again");
+        self.work.clear();
     }
 
     /// Prints what became of a record, unless its cause was printed before.
@@ -159,6 +175,7 @@ impl Agent<'_> {
                 }
                 AgentWork::LookAtBag => self.look_at_bag().await,
                 AgentWork::ListEnded => self.list_ended().await,
+                AgentWork::ListBegun => self.list_begun().await,
                 AgentWork::ReadProgress => self.read_progress().await,
                 AgentWork::LookAtLock(number) => self.look_at_lock(number).await,
                 AgentWork::ReadAgents => Ok(self.read_agents().await),
@@ -207,6 +224,12 @@ impl Agent<'_> {
         Ok(AgentInput::EndedListed(ended))
     }
 
+    async fn list_begun(&mut self) -> Result<AgentInput, Failure> {
+        let begun = self.store.begun(self.bag.tasks).await?.into_iter().collect();
+        self.answered();
+        Ok(AgentInput::BegunListed(begun))
+    }
+
     async fn read_progress(&mut self) -> Result<AgentInput, Failure> {
         let (output, age) = (self.session.output, self.args.storage.lock_age.millis());
         let (answers, printed) = (&mut self.answers, &mut self.printed);
@@ -216,7 +239,7 @@ impl Agent<'_> {
                 printed.record(output, failure);
             }
         };
-        let progress = self.store.all_progress(self.bag.tasks, self.machine.ended(), each).await?;
+        let progress = self.store.progress_of(self.machine.next_reads(), each).await?;
         Ok(AgentInput::ProgressRead(progress))
     }
 
@@ -310,7 +333,8 @@ impl Agent<'_> {
             (AgentNote::Withdrawn, _) => {
                 output.note("the notice is withdrawn: this machine starts tasks again");
             }
-            (AgentNote::WorkFailed, Some(failure)) => output.note(format_args!("{failure}")),
+            (AgentNote::WorkFailed, Some(failure)) => printed.work(output, failure),
+            (AgentNote::WorksAgain, _) => printed.works_again(output),
             (AgentNote::Unrecorded, Some(failure)) => printed.record(output, failure),
             (AgentNote::TaskFailed(number), Some(failure)) => {
                 printed.task(output, number, failure);
@@ -333,9 +357,8 @@ impl Agent<'_> {
             state: None,
             command,
         };
-        // What a task prints is its own; its runner adds nothing.
         let mut session = self.session.clone();
-        session.output = Output { is_json: false, is_quiet: true };
+        session.output = session.output.of_task(number);
         session.ended = self.ended.clone();
         let record = EndRecord {
             store: self.store.clone(),

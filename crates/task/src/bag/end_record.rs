@@ -54,6 +54,7 @@ pub(super) fn end_of(failure: &Failure) -> TaskRunEnd {
         it if TaskFailure::Ended.is(it) => TaskRunEnd::EndedBefore,
         it if TaskFailure::OtherMachine.is(it) => TaskRunEnd::Unrestorable,
         it if TaskFailure::OtherRelease.is(it) => TaskRunEnd::Unrestorable,
+        it if TaskFailure::CriuRestore.is(it) => TaskRunEnd::Unrestorable,
         it if TaskFailure::NoGeneration.is(it) => TaskRunEnd::NoGeneration,
         it if TaskFailure::Failed.is(it) => TaskRunEnd::CommandFailed,
         _ => TaskRunEnd::Failed,
@@ -159,9 +160,16 @@ impl EndRecord {
             let input = done.unwrap_or_else(|failure| {
                 let is_useless =
                     TaskFailure::Taken.is(&failure) || TaskFailure::BagGone.is(&failure);
+                if !is_useless && last.is_none() {
+                    let output = self.session.output;
+                    output.note(format_args!("the end of the run is not recorded yet: {failure}"));
+                }
                 last = Some(failure);
                 if is_useless { EndInput::Useless } else { EndInput::Failed }
             });
+            if input == EndInput::Written && last.is_some() {
+                self.session.output.note("the end of the run is recorded");
+            }
             recorder.handle(self.session.ended.is_cancelled(), input);
         }
     }
@@ -231,6 +239,7 @@ mod tests {
         assert_eq!(end(TaskFailure::Ended), TaskRunEnd::EndedBefore);
         assert_eq!(end(TaskFailure::OtherMachine), TaskRunEnd::Unrestorable);
         assert_eq!(end(TaskFailure::OtherRelease), TaskRunEnd::Unrestorable);
+        assert_eq!(end(TaskFailure::CriuRestore), TaskRunEnd::Unrestorable);
         assert_eq!(end(TaskFailure::NoGeneration), TaskRunEnd::NoGeneration);
         assert_eq!(end(TaskFailure::Failed), TaskRunEnd::CommandFailed);
         assert_eq!(end(TaskFailure::BagGone), TaskRunEnd::Failed, "the agent finds it itself");

@@ -1,11 +1,14 @@
 //! The objects of a bag.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use sanderling_command::failure::{Exit, Failure};
-use sanderling_core::checkpoint::{AgentStatus, BagPresence, BagSight, BagTerms, TaskProgress};
+use sanderling_core::checkpoint::{
+    AgentStatus, BAG_TASKS_MAX, BagPresence, BagSight, BagTerms, READS_AT_ONCE, TaskProgress,
+};
 use sanderling_protocol::{Instant, Millis};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -157,8 +160,21 @@ impl BagStore {
     }
 
     /// Returns the bag's record, if there is such a bag.
+    ///
+    /// # Errors
+    /// [`TaskFailure::BagDamaged`]: `task submit` has not written it. The backend cannot be read.
     pub(super) async fn record(&self) -> Result<Option<BagRecord>, Failure> {
-        self.get("bag").await
+        let record: Option<BagRecord> = self.get("bag").await?;
+        match record {
+            Some(record) if !record.terms().has_fitting_count() => {
+                let (backend, tasks) = (&self.backend, record.tasks);
+                Err(damaged(format_args!(
+                    "the record bag in {backend} is damaged: it has {tasks} tasks, and a bag has 1 \
+                     to {BAG_TASKS_MAX}"
+                )))
+            }
+            record => Ok(record),
+        }
     }
 
     /// Returns whether a bag is there: one that is absent may be in a backend that is away.
@@ -243,24 +259,25 @@ impl BagStore {
         Ok(listed.iter().filter_map(|(name, _)| task_of(name, tasks)).collect())
     }
 
-    /// Returns how far each of so many tasks is that has begun and is none of `without`, and calls
-    /// `each` after each read. A record that is damaged is reported, and counts as none.
-    pub(super) async fn all_progress(
+    /// Returns how far each of these tasks is, and calls `each` after each read. A record that is
+    /// damaged is reported, and counts as none.
+    pub(super) async fn progress_of(
         &self,
-        tasks: u32,
-        without: &BTreeSet<u32>,
+        tasks: &[u32],
         mut each: impl FnMut(Result<(), &Failure>),
     ) -> Result<BTreeMap<u32, TaskProgress>, Failure> {
         let mut found = BTreeMap::new();
-        let begun = self.begun(tasks).await?;
-        for number in begun.into_iter().filter(|number| !without.contains(number)) {
-            match self.progress(number).await {
-                Ok(progress) => {
-                    each(Ok(()));
-                    found.insert(number, progress);
+        for some in tasks.chunks(READS_AT_ONCE) {
+            let reads = some.iter().map(|task| self.progress(*task));
+            for (task, read) in some.iter().zip(join_all(reads).await) {
+                match read {
+                    Ok(progress) => {
+                        each(Ok(()));
+                        found.insert(*task, progress);
+                    }
+                    Err(failure) if TaskFailure::BagDamaged.is(&failure) => each(Err(&failure)),
+                    Err(failure) => return Err(failure),
                 }
-                Err(failure) if TaskFailure::BagDamaged.is(&failure) => each(Err(&failure)),
-                Err(failure) => return Err(failure),
             }
         }
         Ok(found)
@@ -291,32 +308,35 @@ impl BagStore {
         }
     }
 
-    /// Adds how those of so many tasks ended that are not known yet. Of one whose record cannot be
-    /// read that is noted: it has ended, and no agent runs it again.
-    pub(super) async fn add_ended(
+    /// Returns how those of so many tasks ended that have ended. Of one whose record cannot be read
+    /// that is noted: it has ended, and no agent runs it again.
+    pub(super) async fn ends(
         &self,
         tasks: u32,
-        known: &mut BTreeMap<u32, Result<Ended, EndedError>>,
-    ) -> Result<(), Failure> {
-        known.retain(|_, ended| ended.is_ok());
-        for number in self.ended(tasks).await? {
-            if known.contains_key(&number) {
-                continue;
+    ) -> Result<BTreeMap<u32, Result<Ended, EndedError>>, Failure> {
+        let mut found = BTreeMap::new();
+        for some in self.ended(tasks).await?.chunks(READS_AT_ONCE) {
+            let reads = some.iter().map(|task| self.end_of(*task));
+            for (task, read) in some.iter().zip(join_all(reads).await) {
+                found.insert(*task, read?);
             }
-            let ended = match self.get_of("ended", &digits(number)).await {
-                Ok(Some(ended)) => Ok(ended),
-                Ok(None) => {
-                    let (name, backend) = (named("ended", number), self.backend.to_string());
-                    Err(EndedError::NoRecord { name, backend })
-                }
-                Err(failure) if TaskFailure::BagDamaged.is(&failure) => {
-                    Err(EndedError::Damaged { failure })
-                }
-                Err(failure) => return Err(failure),
-            };
-            known.insert(number, ended);
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// Returns how a task ended whose record is listed.
+    async fn end_of(&self, number: u32) -> Result<Result<Ended, EndedError>, Failure> {
+        match self.get_of("ended", &digits(number)).await {
+            Ok(Some(ended)) => Ok(Ok(ended)),
+            Ok(None) => {
+                let (name, backend) = (named("ended", number), self.backend.to_string());
+                Ok(Err(EndedError::NoRecord { name, backend }))
+            }
+            Err(failure) if TaskFailure::BagDamaged.is(&failure) => {
+                Ok(Err(EndedError::Damaged { failure }))
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Writes how a task ended; an earlier result stays.
@@ -329,16 +349,18 @@ impl BagStore {
         &self,
         mut report: impl FnMut(&Failure),
     ) -> Result<BTreeMap<String, AgentRecord>, Failure> {
+        let listed = self.backend.list("agents").await?.into_iter().map(|(name, _)| name);
+        let names: Vec<String> = listed.filter(|name| is_agent(name)).collect();
         let mut found = BTreeMap::new();
-        for (name, _) in self.backend.list("agents").await? {
-            if !is_agent(&name) {
-                continue;
-            }
-            match self.get_of("agents", &name).await {
-                Ok(Some(record)) => _ = found.insert(name, record),
-                Ok(None) => {}
-                Err(failure) if TaskFailure::BagDamaged.is(&failure) => report(&failure),
-                Err(failure) => return Err(failure),
+        for some in names.chunks(READS_AT_ONCE) {
+            let reads = some.iter().map(|name| self.get_of::<AgentRecord>("agents", name));
+            for (name, read) in some.iter().zip(join_all(reads).await) {
+                match read {
+                    Ok(Some(record)) => _ = found.insert(name.clone(), record),
+                    Ok(None) => {}
+                    Err(failure) if TaskFailure::BagDamaged.is(&failure) => report(&failure),
+                    Err(failure) => return Err(failure),
+                }
             }
         }
         Ok(found)

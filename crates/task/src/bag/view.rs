@@ -1,6 +1,6 @@
 //! `task bag`: what has ended, what runs, and what the machines cost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sanderling_command::failure::{Exit, Failure, FailureKind};
@@ -91,24 +91,13 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     let backend = TaskBackend::open(&session, &args.backend).await?;
     let store = BagStore::of(&backend, &args.bag.0)?;
     let record = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
-    store.name_strange(record.tasks, |strange| session.output.note(strange)).await?;
-    store.agents(|failure| session.output.note(format_args!("{failure}"))).await?;
-    let each = |read: Result<(), &Failure>| {
-        if let Err(failure) = read {
-            session.output.note(format_args!("{failure}"));
-        }
-    };
-    store.all_progress(record.tasks, &BTreeSet::new(), each).await?;
-    let (mut ended, mut watch) = (BTreeMap::new(), BagWatch::default());
-    let view = loop {
-        let view = look(&store, &args, &record, &mut ended).await?;
-        if !args.wait || view.ended == view.tasks.len() {
-            break view;
-        }
-        sleep(POLL_INTERVAL).await;
-        // Nothing more ends in one that was removed.
-        watch.look(&store, &record).await?;
-    };
+    store.report_strange(record.tasks, |strange| session.output.note(strange)).await?;
+    if args.wait {
+        wait_for_all(&store, &record).await?;
+    }
+    let ended = store.ends(record.tasks).await?;
+    let report = |failure: &Failure| session.output.note(format_args!("{failure}"));
+    let view = look(&store, &args, &record, &ended, report).await?;
     for why in ended.values().filter_map(|ended| ended.as_ref().err()) {
         session.output.note(why);
     }
@@ -121,16 +110,34 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     Ok(())
 }
 
+/// Waits until all tasks have ended. Nothing else is read of them meanwhile.
+async fn wait_for_all(store: &BagStore, record: &BagRecord) -> Result<(), Failure> {
+    let mut watch = BagWatch::default();
+    while store.ended(record.tasks).await?.len() < record.tasks as usize {
+        sleep(LOOK_EVERY).await;
+        // Nothing more ends in one that was removed.
+        watch.look(store, record).await?;
+    }
+    Ok(())
+}
+
+/// Returns the bag as it is now. A record that is damaged is reported, and counts as none.
 async fn look(
     store: &BagStore,
     args: &BagArgs,
     record: &BagRecord,
-    ended: &mut BTreeMap<u32, Result<Ended, EndedError>>,
+    ended: &BTreeMap<u32, Result<Ended, EndedError>>,
+    report: impl Fn(&Failure),
 ) -> Result<BagView, Failure> {
     let bag = &args.bag.0;
-    store.add_ended(record.tasks, ended).await?;
-    let progress = store.all_progress(record.tasks, &BTreeSet::new(), |_| {}).await?;
-    let (agents, now, terms) = (store.agents(|_| {}).await?, wall_clock(), record.terms());
+    let begun = store.begun(record.tasks).await?;
+    let progress = store.progress_of(&begun, |read| {
+        if let Err(failure) = read {
+            report(failure);
+        }
+    });
+    let progress = progress.await?;
+    let (agents, now, terms) = (store.agents(&report).await?, wall_clock(), record.terms());
     let alive = agents.values().filter(|it| !it.status().is_silent(now));
     let running: BTreeMap<u32, ()> =
         alive.flat_map(|it| it.running.iter().map(|number| (*number, ()))).collect();

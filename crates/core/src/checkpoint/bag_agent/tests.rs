@@ -1,6 +1,9 @@
 //! The decisions of an agent one by one, in a bag of which a backend shows everything at once.
+//! `world` has several agents of one bag, to which everything happens.
 
 use super::*;
+
+mod world;
 
 const SECOND: u64 = 1000;
 
@@ -63,6 +66,9 @@ fn go_on(agent: &mut BagAgent, view: &AgentView, shown: &Shown) -> (Vec<AgentOut
         let input = match agent.work() {
             AgentWork::LookAtBag => AgentInput::BagSeen { is_there: true },
             AgentWork::ListEnded => AgentInput::EndedListed(shown.ended.clone()),
+            AgentWork::ListBegun => {
+                AgentInput::BegunListed(shown.progress.keys().copied().collect())
+            }
             AgentWork::ReadProgress => AgentInput::ProgressRead(shown.progress.clone()),
             AgentWork::LookAtLock(task) => {
                 looked.push(task);
@@ -177,6 +183,26 @@ fn notice_during_a_round_ends_its_starts() {
 }
 
 #[test]
+fn notice_during_a_look_at_a_lock_or_at_the_agents_leaves_the_task() {
+    for settings in [SETTINGS, URGENT] {
+        let mut agent = begun(settings);
+        handle(&mut agent, &at(0), AgentInput::BagSeen { is_there: true });
+        handle(&mut agent, &at(0), AgentInput::EndedListed(BTreeSet::new()));
+        handle(&mut agent, &at(0), AgentInput::BegunListed(BTreeSet::new()));
+        assert_eq!(agent.work(), AgentWork::LookAtLock(1));
+        let mut put_out = handle(&mut agent, &noticed(0), AgentInput::LockSeen(LockView::Free));
+        if settings == URGENT {
+            assert_eq!(agent.work(), AgentWork::ReadAgents);
+            put_out = handle(&mut agent, &noticed(0), AgentInput::AgentsRead(Vec::new()));
+        }
+        assert_eq!(
+            (agent.work(), starts(&put_out)),
+            (AgentWork::Wait { until: at(500).now }, vec![])
+        );
+    }
+}
+
+#[test]
 fn spot_agent_leaves_an_urgent_task_to_an_idle_agent_on_demand_for_ten_seconds() {
     let settings = AgentSettings { bag: BagTerms { tasks: 1, ..URGENT.bag }, ..URGENT };
     let started = |settings: AgentSettings, idle: AgentStatus| {
@@ -228,7 +254,7 @@ fn look_at_the_other_agents_holds_for_two_seconds() {
                     handle(&mut agent, &view, AgentInput::EndedListed(BTreeSet::new()));
                 }
                 _ => {
-                    handle(&mut agent, &view, AgentInput::ProgressRead(BTreeMap::new()));
+                    handle(&mut agent, &view, AgentInput::BegunListed(BTreeSet::new()));
                 }
             }
         }
@@ -263,6 +289,97 @@ fn round_looks_at_few_locks_of_a_large_bag() {
     agent.handle(&at(500), AgentInput::Waited);
     let (_, next) = go_on(&mut agent, &at(500), &shown);
     assert!(next.iter().all(|task| !looked.contains(task)), "{next:?}");
+}
+
+/// Settings of an agent in a bag with so many tasks, all of which have begun.
+fn large(tasks: u32) -> (AgentSettings, Shown) {
+    let bag = BagTerms { tasks, ..SETTINGS.bag };
+    let progress = |task| (task, TaskProgress { worked: Millis(1), failures: 0 });
+    let progress = (1..=tasks).map(progress).collect();
+    (AgentSettings { bag, ..SETTINGS }, Shown { progress, ..Shown::default() })
+}
+
+#[test]
+fn record_and_look_at_the_bag_do_not_wait_for_the_end_of_a_long_round() {
+    let (settings, shown) = large(200);
+    let mut agent = begun(settings);
+    let (mut millis, mut looks, mut written) = (0, Vec::new(), Vec::new());
+    loop {
+        let put_out = outputs(&mut agent);
+        if !records(&put_out).is_empty() {
+            written.push(millis);
+            handle(&mut agent, &at(millis), stored());
+        }
+        let input = match agent.work() {
+            AgentWork::LookAtBag => {
+                looks.push(millis);
+                AgentInput::BagSeen { is_there: true }
+            }
+            AgentWork::ListEnded => AgentInput::EndedListed(BTreeSet::new()),
+            AgentWork::ListBegun => {
+                AgentInput::BegunListed(shown.progress.keys().copied().collect())
+            }
+            AgentWork::ReadProgress => {
+                assert!(agent.next_reads().len() <= READS_AT_ONCE);
+                millis += 3000;
+                AgentInput::ProgressRead(shown.progress.clone())
+            }
+            AgentWork::LookAtLock(_) => {
+                millis += 3000;
+                AgentInput::LockSeen(LockView::Held)
+            }
+            _ => break,
+        };
+        agent.handle(&at(millis), input);
+    }
+    // Seven reads and 32 looks, of which each second one ends when both are due.
+    assert_eq!(millis, 39 * 3000);
+    let expected: Vec<u64> = (0..=millis).step_by(6000).collect();
+    assert_eq!((&looks, &written), (&expected, &expected));
+}
+
+#[test]
+fn progress_is_read_of_all_that_have_begun_and_not_ended_if_one_may_start() {
+    let (settings, mut shown) = large(200);
+    shown.ended.extend([7, 200]);
+    let mut agent = begun(settings);
+    let mut read: Vec<u32> = Vec::new();
+    let listed = |agent: &mut BagAgent, view: &AgentView| {
+        handle(agent, view, AgentInput::BagSeen { is_there: true });
+        handle(agent, view, AgentInput::EndedListed(shown.ended.clone()));
+    };
+    listed(&mut agent, &at(0));
+    handle(&mut agent, &at(0), AgentInput::BegunListed((1..=200).collect()));
+    while agent.work() == AgentWork::ReadProgress {
+        read.extend(agent.next_reads());
+        handle(&mut agent, &at(0), AgentInput::ProgressRead(shown.progress.clone()));
+    }
+    read.sort_unstable();
+    let expected: Vec<u32> = (1..200).filter(|task| *task != 7).collect();
+    assert_eq!(read, expected);
+    let mut small = begun(AgentSettings { memory_bytes: 9, ..settings });
+    listed(&mut small, &at(0));
+    assert_eq!(small.work(), AgentWork::Wait { until: at(500).now }, "it has no room");
+}
+
+#[test]
+fn progress_whose_record_cannot_be_read_any_more_counts_as_none() {
+    let settings = AgentSettings { market: Market::OnDemand, ..SETTINGS };
+    let (mut agent, mut shown) = (begun(settings), large(4).1);
+    shown.progress.values_mut().for_each(|it| it.worked = Millis(10 * SECOND));
+    go_on(&mut agent, &at(0), &shown);
+    handle(&mut agent, &at(0), stored());
+    // The latest start of a task without progress: what is left of one with it takes no time.
+    let latest = 999_930 * SECOND;
+    assert!(starts(&round(&mut agent, &at(latest), &shown)).is_empty());
+    handle(&mut agent, &at(latest + 500), AgentInput::Waited);
+    handle(&mut agent, &at(latest + 500), AgentInput::EndedListed(BTreeSet::new()));
+    handle(&mut agent, &at(latest + 500), AgentInput::BegunListed((1..=4).collect()));
+    assert_eq!(agent.work(), AgentWork::ReadProgress);
+    shown.progress.remove(&2);
+    let read = AgentInput::ProgressRead(shown.progress.clone());
+    handle(&mut agent, &at(latest + 500), read);
+    assert_eq!(agent.work(), AgentWork::LookAtLock(2));
 }
 
 #[test]
@@ -326,7 +443,11 @@ fn bag_is_looked_at_every_five_seconds_and_nothing_starts_while_it_is_absent() {
 
 #[test]
 fn failure_of_the_backend_ends_the_round_and_nothing_else() {
-    let steps = [AgentInput::BagSeen { is_there: true }, AgentInput::EndedListed(BTreeSet::new())];
+    let steps = [
+        AgentInput::BagSeen { is_there: true },
+        AgentInput::EndedListed(BTreeSet::new()),
+        AgentInput::BegunListed(BTreeSet::from([1])),
+    ];
     for count in 0..=steps.len() {
         let mut agent = begun(SETTINGS);
         for step in &steps[..count] {
@@ -335,7 +456,14 @@ fn failure_of_the_backend_ends_the_round_and_nothing_else() {
         let put_out = handle(&mut agent, &at(100), AgentInput::Failed);
         assert_eq!(put_out, [AgentOutput::Note(AgentNote::WorkFailed)], "after {count} steps");
         assert_eq!(agent.work(), AgentWork::Wait { until: at(600).now });
-        assert_eq!(starts(&round(&mut agent, &at(600), &Shown::default())), [1, 2]);
+        // Only what has read all that it needs ends the outage.
+        handle(&mut agent, &at(600), AgentInput::Waited);
+        let put_out = handle(&mut agent, &at(600), AgentInput::Failed);
+        assert_eq!(notes(&put_out), [AgentNote::WorkFailed], "after {count} steps");
+        let put_out = round(&mut agent, &at(1100), &Shown::default());
+        assert_eq!(notes(&put_out), [AgentNote::WorksAgain], "after {count} steps");
+        assert_eq!(starts(&put_out), [1, 2]);
+        assert!(notes(&round(&mut agent, &at(1600), &Shown::default())).is_empty());
     }
 }
 
@@ -345,7 +473,7 @@ fn task_whose_lock_cannot_be_read_is_left_and_has_failed_if_its_place_is_blocked
         let mut agent = begun(SETTINGS);
         handle(&mut agent, &at(0), AgentInput::BagSeen { is_there: true });
         handle(&mut agent, &at(0), AgentInput::EndedListed(BTreeSet::new()));
-        handle(&mut agent, &at(0), AgentInput::ProgressRead(BTreeMap::new()));
+        handle(&mut agent, &at(0), AgentInput::BegunListed(BTreeSet::new()));
         assert_eq!(agent.work(), AgentWork::LookAtLock(1));
         let put_out = handle(&mut agent, &at(0), AgentInput::Failed);
         assert_eq!(put_out, [AgentOutput::Note(AgentNote::TaskFailed(1))]);
@@ -353,6 +481,10 @@ fn task_whose_lock_cannot_be_read_is_left_and_has_failed_if_its_place_is_blocked
         handle(&mut agent, &at(0), AgentInput::PlaceSeen { is_blocked });
         if is_blocked {
             assert_eq!(agent.work(), AgentWork::RecordBlocked(1));
+            let mut unrecorded = agent.clone();
+            let put_out = handle(&mut unrecorded, &at(0), AgentInput::Failed);
+            assert_eq!(put_out, [AgentOutput::Note(AgentNote::Unrecorded)]);
+            assert_eq!(unrecorded.work(), AgentWork::Wait { until: at(500).now });
             handle(&mut agent, &at(0), AgentInput::BlockedRecorded);
         }
         assert_eq!(agent.work(), AgentWork::Wait { until: at(500).now });
@@ -377,6 +509,35 @@ fn agent_ends_when_all_tasks_have_ended_or_it_has_to() {
     handle(&mut stopped, &view, ended(1, TaskRunEnd::Ended));
     handle(&mut stopped, &view, ended(2, TaskRunEnd::Stopped));
     assert_eq!((stopped.finished(), stopped.running()), (0, 0), "its end may not be recorded");
+}
+
+/// The end of a run may be handed over before the signal.
+#[test]
+fn agent_that_has_to_end_begins_nothing() {
+    let has_to_end = |millis| AgentView { has_to_end: true, ..at(millis) };
+    let over = AgentWork::End(AgentEnd::Over);
+    for end in [TaskRunEnd::Ended, TaskRunEnd::Stopped, TaskRunEnd::Failed] {
+        let mut agent = begun(SETTINGS);
+        go_on(&mut agent, &at(0), &Shown::default());
+        let put_out = handle(&mut agent, &has_to_end(100), ended(1, end));
+        assert_eq!((agent.work(), starts(&put_out)), (over, vec![]), "{end:?}");
+    }
+    let steps = [
+        AgentInput::BagSeen { is_there: true },
+        AgentInput::EndedListed(BTreeSet::new()),
+        AgentInput::BegunListed(BTreeSet::from([1])),
+        AgentInput::ProgressRead(BTreeMap::new()),
+        AgentInput::LockSeen(LockView::Free),
+    ];
+    for count in 0..steps.len() {
+        let mut agent = begun(SETTINGS);
+        for step in &steps[..count] {
+            assert!(starts(&handle(&mut agent, &at(0), step.clone())).is_empty());
+        }
+        let put_out = handle(&mut agent, &has_to_end(0), steps[count].clone());
+        assert_eq!((agent.work(), put_out), (over, vec![]), "after {count} steps");
+    }
+    assert_eq!(BagAgent::new(&has_to_end(0), SETTINGS).work(), over);
 }
 
 #[test]
