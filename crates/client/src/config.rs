@@ -12,7 +12,7 @@ pub struct ClientConfig {
     pub call_deadline: Duration,
     /// Longest time for one attempt at a datanode or the namenode, within the call's.
     pub attempt_deadline: Duration,
-    /// Bounds of the attempts at one call.
+    /// The pauses between the attempts at one call.
     pub retry: RetryPolicy,
     /// Writes that one writer may have in flight, to as many blocks, at most 4,096. It keeps up to
     /// eight times as many pieces of at most a block's bytes in memory if one is not answered.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use sanderling_core::client::job_renewal_pause;
 use sanderling_protocol::message::{
     JobAccount, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob,
 };
@@ -70,7 +71,7 @@ impl Client {
     /// Outside of a runtime.
     #[must_use]
     pub fn keep_job(&self, job: JobId, lease: Millis) -> JobHandle {
-        let every = Duration::from(lease) / 3;
+        let every = job_renewal_pause(lease).into();
         let has_ended = Arc::new(AtomicBool::new(false));
         let shared = Arc::downgrade(&self.shared);
         let task = tokio::spawn(renew(shared, job, every, Arc::clone(&has_ended)));

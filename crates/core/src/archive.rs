@@ -26,10 +26,14 @@ pub use generation::{
 /// save requests to a bucket, and cost that memory. Chosen, not measured.
 pub const PIECE_BYTES_MAX: u64 = 8 << 20;
 
-/// Shorter pieces at the end of a segment that are left as they are. A recovery reads each piece
-/// with a request of its own, so more of them are stored again as one: at 50 ms for a request, 64
-/// take 3 s. Chosen, not measured.
+/// Short pieces at the end of a segment that are left as they are. A recovery reads each piece with
+/// a request of its own, so more of them are stored again as one: at 50 ms for a request, 64 take
+/// 3 s. Chosen, not measured.
 pub const SHORT_PIECES_MAX: usize = 64;
+
+/// Most bytes of a short piece: any two of them fit into one piece. So what is made of a run of
+/// short ones always has at least two of them, and the run gets shorter.
+const SHORT_BYTES_MAX: u64 = PIECE_BYTES_MAX / 2;
 
 /// A run of bytes of a journal segment, stored as one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -226,7 +230,7 @@ impl StoredSegment {
     /// Returns where the run of short pieces at its end begins, if it is too long.
     fn short_run(&self) -> Option<u64> {
         let short = self.pieces.iter().rev();
-        let short = short.take_while(|piece| piece.to - piece.from < PIECE_BYTES_MAX);
+        let short = short.take_while(|piece| piece.to - piece.from <= SHORT_BYTES_MAX);
         let count = short.count();
         let begin = self.pieces.len() - count;
         (count > SHORT_PIECES_MAX).then(|| self.pieces[begin].from)

@@ -21,6 +21,7 @@ mod durable_adoption;
 mod durable_changes;
 mod durable_directories;
 mod durable_loss;
+mod durable_names;
 mod durable_queue;
 mod durable_renamed;
 mod durable_wanted;

@@ -11,12 +11,12 @@ mod lease_renewal;
 mod sequences;
 mod writer;
 
-pub use attempt::{AttemptFailure, ChangeAttempts, NextAttempt};
+pub use attempt::{AttemptFailure, ChangeAttempts, NextAttempt, is_of_the_log};
 pub use batch::{
     BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendStep, may_follow_alone, repeats_of,
     repeats_of_frame, travels_alone,
 };
-pub use lease_renewal::{RENEWAL_PAUSE_MAX, renewal_pause};
+pub use lease_renewal::{RENEWAL_PAUSE_MAX, job_renewal_pause, renewal_pause};
 pub use sequences::Sequences;
 pub use writer::{
     AfterFailure, BlockRequest, ClosedWriter, PIECE_BYTES_MAX, Placed, WriteGoal, WriteMachine,

@@ -1,7 +1,8 @@
 //! A datanode's decisions about itself: when it registers, sends heartbeats and reports blocks,
-//! what each answer of the namenode means, when the node refuses writes, which damage it reports,
-//! what goes first over its link, what bodies of writes have of its memory, and how long the parts
-//! for a durable store are, how many of them are sent at once, and when they give way to readers.
+//! what each answer of the namenode means, when the node refuses writes, which leader's orders it
+//! takes, which damage it reports, what goes first over its link, what bodies of writes have of its
+//! memory, and how long the parts for a durable store are, how many of them are sent at once, and
+//! when they give way to readers.
 //!
 //! [`crate::block_table`] decides about single blocks, [`crate::notices`] about notices. Every time
 //! that a caller passes is in microseconds of the datanode's own clock, which must not go back; it
@@ -15,7 +16,9 @@ pub mod damages;
 pub mod drain_throttle;
 pub mod egress;
 pub mod known_log;
+pub mod latest_leader;
 pub mod link_queue;
+pub mod long_parts;
 pub mod member;
 pub mod own_blocks;
 pub mod part_joins;
@@ -36,7 +39,9 @@ pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;
 pub use known_log::{KnownLog, LostEnd};
+pub use latest_leader::LatestLeader;
 pub use link_queue::{LinkClass, LinkQueue, LinkTurn};
+pub use long_parts::{long_part_memory, pieces};
 pub use member::{
     BlockTotals, CallFailure, HeartbeatOutcome, Joining, MemberOptions, MemberStep, NodeMembership,
     Registration,

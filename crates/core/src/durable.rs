@@ -16,10 +16,15 @@ mod call_error;
 mod failed_nodes;
 mod interface;
 mod leaving;
+mod left_uploads;
 mod noticed_nodes;
+mod part_lengths;
 mod reporting;
 mod restore;
 mod spread;
+mod store_orders;
+mod store_ownership;
+mod store_times;
 mod task;
 mod upload_time;
 
@@ -27,6 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use call_error::DurableCallError;
 pub use interface::{DurableCall, DurableInput, DurableOutput, UploadedParts};
+pub use left_uploads::{LeftRound, LeftUpload, LeftUploads};
 use sanderling_protocol::message::{
     DurableChangeKind, DurableProgress, DurableRecord, DurableWork, Layout, LostBlock, MadeChange,
     MissingObject, RecordedUpload, StoreNode,
@@ -36,10 +42,17 @@ use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal};
 
 use crate::Machine;
 use noticed_nodes::NoticedNodes;
+pub use part_lengths::PART_BYTES_MIN;
+use part_lengths::{has_long_parts, part_bytes, parts_max};
 use restore::Restores;
 use spread::{PartSources, SendLoad};
-use task::{Directory, Stage, Task};
-pub use upload_time::{UPLOAD_ENDS_WITHIN, UPLOAD_WITHIN};
+pub use store_orders::{StoreOrder, confirmed, not_begun, to_confirm};
+pub use store_ownership::{NamedOwner, OwnerCheck, OwnerRefusal, OwnerStep, SeenOwner};
+pub use store_times::{CHANGE_BEGINS_WITHIN, STORE_OPERATION_MAX};
+use task::{CutLayout, Directory, Stage, Task};
+pub use upload_time::{
+    UPLOAD_ENDS_WITHIN, UPLOAD_WITHIN, part_within, upload_ends_within, upload_within,
+};
 
 /// Uploads that one datanode has under way at once, and orders to read back among them. Each has
 /// one part in memory, of 8 MiB unless its object has more than 70 GiB, or the node has memory for
@@ -56,18 +69,6 @@ const WINDOW_MIN: usize = 4;
 /// the changes of one directory, and a failing store meets no more calls than these.
 const WINDOW_MAX: usize = 32;
 
-/// Bytes of one part: S3 takes no smaller one than 5 MiB, but for the last.
-pub const PART_BYTES_MIN: u64 = 8 << 20;
-
-/// Parts of one upload at most; S3 takes 10,000. The parts of objects above 70 GiB are larger.
-const PARTS_MAX: u64 = 9000;
-
-/// Parts that one order sends: 64 MiB if each has [`PART_BYTES_MIN`]. An order that fails sends its
-/// parts again, so this bounds what a failure costs; with fewer, a large object takes more orders
-/// and look-ups. An object for which an order had no answer in its time, because its nodes or the
-/// store are slow, goes with one part in each order from then on: that needs an eighth of the rate.
-const PARTS_PER_ORDER_MAX: usize = 8;
-
 /// Half of the pause before a change is tried again for the first time; each further failure
 /// doubles the pause, so that a store that recovers at once is called again soon.
 const RETRY_MIN: Millis = Millis(200);
@@ -81,21 +82,6 @@ const RETRY_MAX: Millis = Millis(10_000);
 /// of the namenode the nodes register again. A thousand of them are back after about a second
 /// (docs/SCALE.md).
 const UNREACHED_AFTER: Millis = Millis(5_000);
-
-/// A datanode begins a change of a store so soon after the order for it arrives, or never. After a
-/// failure, removals wait for it (`REMOVAL_SETTLES`), so it is short; a change that a queue
-/// delays for longer is sent again.
-pub const CHANGE_BEGINS_WITHIN: Millis = Millis(5_000);
-
-/// Longest time that a datanode waits for one operation on a store. After it, the operation counts
-/// as failed.
-///
-/// A failed operation may still take effect: the server of a bucket goes on with the request, and a
-/// thread with its call of the file system. Only a removal of a file does not begin any more.
-///
-/// It is a hundred times what a write to a bucket usually takes. Removals after a failure wait for
-/// it (30 s), and so do adoptions (50 s); that is why it is not longer. Chosen, not measured.
-pub const STORE_OPERATION_MAX: Millis = Millis(20_000);
 
 /// How long a removal is expected to take effect yet after the order for it was sent; the order
 /// itself is on its way for a moment. A store that hangs for longer is not noticed.
@@ -278,7 +264,9 @@ impl DurableDrain {
                     store,
                     uploads,
                 });
-            } else if let DurableChangeKind::Put { object, bytes } = kind {
+            } else if let DurableChangeKind::Put { object, bytes } = kind
+                && (!has_long_parts(bytes) || self.takes_long_part(&store))
+            {
                 self.read_layout(id, number, object, bytes);
             }
         }
@@ -287,11 +275,8 @@ impl DurableDrain {
     fn read_layout(&mut self, id: ObjectId, number: u64, object: ObjectId, bytes: u64) {
         let Some(task) = self.task(id, number) else { return };
         task.is_calling = true;
-        let offset = match &task.stage {
-            Stage::Uploading { next, .. } => *next,
-            _ => 0,
-        };
-        let wanted = part_bytes(bytes) * parts_max(task) as u64;
+        let offset = task.next_offset();
+        let wanted = part_bytes(bytes) * parts_max(bytes, task.is_slow) as u64;
         let call = self.call(CallPurpose::Layout { directory: id, number });
         self.outputs.push_back(DurableOutput::Layout { call, object, offset, bytes: wanted });
     }
@@ -299,6 +284,7 @@ impl DurableDrain {
     fn on_layout(&mut self, now: Instant, id: ObjectId, number: u64, layout: Option<Layout>) {
         let Some(task) = self.task(id, number) else { return };
         task.is_calling = false;
+        let begun = task.begun_part.take();
         let Some(layout) = layout else {
             return self.fail(now, id, number, "the namenode did not return where the bytes are");
         };
@@ -318,9 +304,19 @@ impl DurableDrain {
             Stage::Uploading { upload, next, parts } => (Some(upload.clone()), *next, parts.len()),
             _ => (None, 0, 0),
         };
-        let bounds = (part_bytes(bytes), parts_max(task));
-        let Some((parts, end)) = task::parts_of(&layout, next, first, bounds) else {
-            return self.fail(now, id, number, "the object's blocks do not follow each other");
+        let bounds = (part_bytes(bytes), parts_max(bytes, task.is_slow));
+        let layout = task::joined(begun, layout);
+        let (parts, end) = match task::parts_of(&layout, next, first, bounds) {
+            CutLayout::Parts(parts, end) => (parts, end),
+            CutLayout::Begun => {
+                let object = layout.stat.object;
+                task.begun_part = Some(Box::new(layout));
+                return self.read_layout(id, number, object, bytes);
+            }
+            CutLayout::Gap => {
+                let why = "the object's blocks do not follow each other";
+                return self.fail(now, id, number, why);
+            }
         };
         let (parts, end) = spread::of_one_home(parts, end);
         let (is_last, sources) = (end >= bytes, PartSources::of(&parts));
@@ -332,7 +328,8 @@ impl DurableDrain {
             return;
         }
         let (store, may_claim) = (known.store.clone(), known.may_claim);
-        let Some(node) = self.choose_node(known, &sources, avoid) else {
+        let is_long = has_long_parts(bytes);
+        let Some(node) = self.choose_node(known, &sources, avoid, is_long) else {
             if !self.is_reached(&store) {
                 return self.fail(now, id, number, "no datanode reaches the store");
             }
@@ -399,7 +396,7 @@ impl DurableDrain {
                         directory.failed_for_room(now, number);
                     }
                 }
-                return self.fail(now, id, number, &error.to_string());
+                return self.fail(now, id, number, &error.stall(number));
             }
         };
         let mut parts = match std::mem::take(&mut task.stage) {
@@ -508,7 +505,7 @@ impl DurableDrain {
             if is_full {
                 directory.failed_for_room(now, *first);
             }
-            let why = failure.to_string();
+            let why = call_error::stall_by(&failure, *first);
             self.fail(now, id, *first, &why);
         } else {
             directory.failed.changed(node);
@@ -587,20 +584,25 @@ impl DurableDrain {
         directory: &Directory,
         parts: &PartSources,
         avoid: Option<NodeId>,
+        is_long: bool,
     ) -> Option<NodeId> {
         let cost = |node: NodeId| self.sending.cost(parts, node);
         let failed = |node: NodeId| directory.failed.uploads_last(node);
-        let best = self.free_nodes(&directory.store).min_by_key(|(node, orders)| {
+        let is_busy = |(node, orders): &(StoreNode, usize)| {
+            *orders >= UPLOADS_PER_NODE_MAX || is_long && self.sends_long_part(node.node)
+        };
+        let reaching = || self.reaching_nodes(&directory.store);
+        let best = reaching().filter(|it| !is_busy(it)).min_by_key(|(node, orders)| {
             let id = node.node;
             (failed(id), Some(id) == avoid, cost(id), *orders, id)
         });
         let best = best.map(|(node, _)| node.node)?;
-        let is_better = |(node, orders): &(StoreNode, usize)| {
-            let (id, is_busy) = (node.node, *orders >= UPLOADS_PER_NODE_MAX);
+        let is_better = |it: &(StoreNode, usize)| {
+            let id = it.0.node;
             let has_more = parts.elsewhere(id) < parts.elsewhere(best);
-            is_busy && !failed(id) && Some(id) != avoid && has_more && cost(id) < cost(best)
+            is_busy(it) && !failed(id) && Some(id) != avoid && has_more && cost(id) < cost(best)
         };
-        let waits = self.reaching_nodes(&directory.store).any(is_better);
+        let waits = reaching().any(is_better);
         (!waits).then_some(best)
     }
 
@@ -616,8 +618,26 @@ impl DurableDrain {
         let Some(parts) = task.waits_with.as_ref().filter(|_| task.ended_upload().is_none()) else {
             return false;
         };
-        let node = self.choose_node(directory, parts, task.avoid);
+        let is_long =
+            matches!(task.kind, DurableChangeKind::Put { bytes, .. } if has_long_parts(bytes));
+        let node = self.choose_node(directory, parts, task.avoid, is_long);
         node.is_none_or(|node| !looked_up.insert(node))
+    }
+
+    /// Returns whether a node that reaches a store may get an order to send a long part.
+    fn takes_long_part(&self, store: &str) -> bool {
+        self.free_nodes(store).any(|(node, _)| !self.sends_long_part(node.node))
+    }
+
+    /// Returns whether a node sends a long part.
+    fn sends_long_part(&self, id: NodeId) -> bool {
+        self.calls.values().any(|under| {
+            let CallPurpose::Upload { directory, number, node, .. } = under else { return false };
+            let known = self.directories.get(directory);
+            let kind = known.and_then(|known| known.tasks.get(number)).map(|task| task.kind);
+            let Some(DurableChangeKind::Put { bytes, .. }) = kind else { return false };
+            *node == id && has_long_parts(bytes)
+        })
     }
 
     /// Takes for each directory which nodes reach its store.
@@ -712,16 +732,6 @@ impl Machine for DurableDrain {
     fn poll_output(&mut self) -> Option<DurableOutput> {
         self.outputs.pop_front()
     }
-}
-
-/// Returns the bytes of each part of an object but the last.
-fn part_bytes(bytes: u64) -> u64 {
-    bytes.div_ceil(PARTS_MAX).max(PART_BYTES_MIN)
-}
-
-/// Returns how many parts of an object an order sends.
-const fn parts_max(task: &Task) -> usize {
-    if task.is_slow { 1 } else { PARTS_PER_ORDER_MAX }
 }
 
 const fn removes(kind: DurableChangeKind) -> bool {

@@ -41,7 +41,7 @@ pub use clock::start_time;
 pub use group_commit::{
     Answers, CommandOrigin, CommitBatch, CommitWork, Decides, GroupCommit, Unwritten,
 };
-pub use order_queue::{ORDER_TIMEOUT, OrderKind, OrderQueue, OrderStep};
+pub use order_queue::{ORDER_TIMEOUT, OrderKind, OrderLeadership, OrderQueue, OrderStep};
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, WaitingFrames};
 pub use reply_budget::ReplyBudget;
 pub use route::are_changes;

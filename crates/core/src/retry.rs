@@ -3,11 +3,9 @@
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Instant, Millis};
 
-/// Bounds of the attempts at one call.
+/// The pauses between the attempts at one call. The call's deadline bounds how many there are.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryPolicy {
-    /// Most attempts, the first among them.
-    pub attempts_max: u32,
     /// Pause before the second attempt; it doubles with each further one.
     pub pause_min: Millis,
     /// Longest pause.
@@ -17,10 +15,6 @@ pub struct RetryPolicy {
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            // With pauses that grow to a quarter of a second this outlasts the ten seconds of a
-            // call's default deadline: the deadline ends a call, not the count, unless nothing is
-            // waited for.
-            attempts_max: 64,
             // A location that moved is known to the namenode already: the second attempt may come
             // soon.
             pause_min: Millis(2),
@@ -28,6 +22,10 @@ impl Default for RetryPolicy {
         }
     }
 }
+
+/// Shortest pause, whatever the policy is: without any, a call that fails at once would be repeated
+/// in a loop until its deadline. One unit of [`Millis`].
+const PAUSE_MIN: Millis = Millis(1);
 
 /// The caller's next step after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,22 +71,20 @@ impl Retry {
     }
 
     /// Returns what to do after an attempt that failed at `now`. The pause doubles with each
-    /// attempt between the bounds of the policy, and is at least what the refusal requires.
+    /// attempt between the bounds of the policy, and is at least what the refusal requires. Only
+    /// the deadline ends the attempts at a call that a retry may mend.
     pub fn failed(&mut self, now: Instant, recovery: Recovery) -> RetryDecision {
         let wanted = match recovery {
             Recovery::Refresh => Millis(0),
             Recovery::RetryAfter(after) => after,
             Recovery::Recompute | Recovery::Report | Recovery::Fix => return RetryDecision::GiveUp,
         };
-        if self.attempts >= self.policy.attempts_max {
-            return RetryDecision::GiveUp;
-        }
-        let RetryPolicy { pause_min, pause_max, .. } = self.policy;
-        let pause = doubled(pause_min, self.attempts - 1, pause_max).max(wanted);
+        let RetryPolicy { pause_min, pause_max } = self.policy;
+        let pause = doubled(pause_min, self.attempts - 1, pause_max).max(wanted).max(PAUSE_MIN);
         if now + pause >= self.deadline {
             return RetryDecision::TooLate;
         }
-        self.attempts += 1;
+        self.attempts = self.attempts.saturating_add(1);
         RetryDecision::Again { pause }
     }
 }
@@ -121,6 +117,18 @@ mod tests {
         assert_eq!(waits, RetryDecision::Again { pause: Millis(700) });
     }
 
+    /// Fails each attempt at once until the call ends; returns when that is, and the attempts.
+    fn end_of(policy: RetryPolicy, recovery: Recovery, deadline: Instant) -> (Instant, u32) {
+        let (mut retry, mut now) = (Retry::new(policy, deadline), Instant(0));
+        loop {
+            match retry.failed(now, recovery) {
+                RetryDecision::Again { pause } => now = now + pause,
+                RetryDecision::TooLate => return (now, retry.attempts()),
+                RetryDecision::GiveUp => panic!("given up at {now:?} of {deadline:?}"),
+            }
+        }
+    }
+
     #[test]
     fn pause_doubles_up_to_the_longest_however_often_it_failed() {
         let pauses = [0, 1, 2, 3, 63, 64, u32::MAX].map(|it| doubled(Millis(3), it, Millis(20)).0);
@@ -130,12 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn attempts_are_counted() {
-        let policy = RetryPolicy { attempts_max: 3, ..RetryPolicy::default() };
-        let mut retry = Retry::new(policy, Instant(u64::MAX));
-        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), RetryDecision::Again { .. }));
-        assert!(matches!(retry.failed(Instant(0), Recovery::Refresh), RetryDecision::Again { .. }));
-        assert_eq!(retry.failed(Instant(0), Recovery::Refresh), RetryDecision::GiveUp);
-        assert_eq!(retry.attempts(), 3);
+    fn call_with_minutes_is_repeated_until_its_deadline() {
+        let hour = Instant(3_600_000_000);
+        for recovery in [Recovery::Refresh, Recovery::RetryAfter(Millis(50))] {
+            let (ended, attempts) = end_of(RetryPolicy::default(), recovery, hour);
+            assert!(ended + Millis(250) >= hour, "{recovery:?}: given up at {ended:?}");
+            // Four in a second, and the few before the pauses have grown.
+            assert!(attempts < 4 * 3600 + 10, "{attempts} attempts");
+        }
+    }
+
+    #[test]
+    fn policy_without_pauses_makes_no_loop_without_waiting() {
+        let policy = RetryPolicy { pause_min: Millis(0), pause_max: Millis(0) };
+        for recovery in [Recovery::Refresh, Recovery::RetryAfter(Millis(0))] {
+            let (_, attempts) = end_of(policy, recovery, Instant(1_000_000));
+            assert_eq!(attempts, 1000, "one each millisecond");
+        }
     }
 }

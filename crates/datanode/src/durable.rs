@@ -3,7 +3,8 @@
 //! A store has the objects of one durable directory under their relative names, as any tool reads
 //! them. Parts of an object are sent ahead and stay invisible; completing the upload gives them
 //! their name at once. The manager decides what is sent and completed: see
-//! [`sanderling_core::durable`].
+//! [`sanderling_core::durable`]. Whose a store is, and which orders are too late, is decided there,
+//! too.
 
 mod bucket;
 mod files;
@@ -18,45 +19,35 @@ pub(crate) mod report;
 mod send_window;
 mod store_error;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::datanode::PartJoins;
-use sanderling_core::durable::STORE_OPERATION_MAX;
+use sanderling_core::datanode::{PartJoins, long_part_memory};
+use sanderling_core::durable::{
+    LeftUpload, NamedOwner, OwnerCheck, OwnerStep, STORE_OPERATION_MAX, SeenOwner, not_begun,
+    part_within,
+};
 use sanderling_protocol::message::StoreSlice;
 use sanderling_protocol::order::StoreChange;
 use sanderling_protocol::{ClusterId, Millis, ObjectId, Refusal, amount};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant as Moment, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::bucket::Bucket;
 use self::files::Files;
-use self::left_uploads::{BegunUpload, LeftUpload, LeftUploads};
+use self::left_uploads::{BegunUpload, LeftList};
 use self::options::check_apart;
 pub use self::options::{DurableOptions, DurableStoreError};
 pub(crate) use self::read_yield::ClientReads;
 use self::read_yield::{OrderedParts, ReadYield};
 use self::send_window::SendWindow;
 use self::store_error::StoreError;
-
-/// How long a bucket is taken to have the owner that it was seen to have: another directory may
-/// adopt it. One more request for the owner in 5 s costs little beside the changes; how long an
-/// adoption waits follows from it ([`BUCKET_SETTLES`]).
-const OWNER_HOLDS: Duration = Duration::from_secs(5);
-
-/// How long the former owner of a bucket may still change it: what it has begun when it saw last
-/// that the bucket is its own takes two operations. Two of the longest (`STORE_OPERATION_MAX`,
-/// 20 s) after the last look ([`OWNER_HOLDS`]), and 5 s for clocks and the order's way.
-const BUCKET_SETTLES: Duration = Duration::from_secs(50);
-
-const _: () = assert!(
-    OWNER_HOLDS.as_secs() * 1000 + 2 * STORE_OPERATION_MAX.0 < BUCKET_SETTLES.as_secs() * 1000
-);
+use crate::clock::ProcessClock;
 
 /// Longest time to list a part of a store. The manager waits 64 s for the answer. A part has two of
 /// S3's pages, which take well under a second each; a store that hangs is reported instead.
@@ -71,9 +62,6 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 /// there. An upload that stays meanwhile costs its bytes and nothing else. Chosen, not measured.
 const LEFT_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What precedes the former owner in the text that names the owner.
-const FORMER: &str = "adopted from ";
-
 /// Bytes of the units in which memory for joined parts is counted.
 const JOINED_UNIT_BYTES: u64 = 64 << 10;
 
@@ -85,12 +73,17 @@ pub(crate) struct DurableStores {
     joined_parts: Semaphore,
     /// The parts that are under way to all of them.
     sending: Arc<ReadYield>,
+    /// The bytes of all these units.
+    joined_bytes: u64,
+    /// One part of a huge object is in memory at a time.
+    long_part: Semaphore,
     /// Uploads that orders have left in the stores.
-    left: LeftUploads,
+    left: LeftList,
+    clock: ProcessClock,
 }
 
 /// A part that may be joined with the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct JoinablePart {
     /// Its bytes.
     pub(crate) bytes: u64,
@@ -104,6 +97,13 @@ pub(crate) struct JoinedParts<'a> {
     pub(crate) count: usize,
     /// The memory of those after the first.
     _memory: Option<SemaphorePermit<'a>>,
+}
+
+/// The memory of a part of a huge object.
+pub(crate) struct LongPart<'a> {
+    _alone: SemaphorePermit<'a>,
+    /// What it leaves to no joined parts.
+    _memory: SemaphorePermit<'a>,
 }
 
 /// Names the durable directory that a store must belong to.
@@ -122,43 +122,14 @@ impl StoreOwner {
     }
 }
 
-/// Whose a store is, as it is named there.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct NamedOwner {
-    owner: String,
-    /// The owner that the store was adopted from.
-    former: Option<String>,
-}
-
-impl NamedOwner {
-    /// Reads the text that names the owner.
-    fn of(text: &str) -> Self {
-        let mut lines = text.lines().map(str::trim);
-        let owner = lines.next().unwrap_or_default().to_owned();
-        Self { owner, former: lines.find_map(|it| it.strip_prefix(FORMER)).map(str::to_owned) }
-    }
-
-    /// Returns the text that names another owner, and this one as the former.
-    fn replaced_by(&self, owner: &str) -> String {
-        format!("{owner}\n{FORMER}{}", self.owner)
-    }
-
-    /// Refuses whose the store is not.
-    fn refusal(&self) -> StoreError {
-        if self.owner.is_empty() {
-            return StoreError::OwnerEmpty;
-        }
-        StoreError::NotOwned { owner: self.owner.clone() }
-    }
-}
-
 /// One store.
 #[derive(Debug)]
 struct DurableStore {
     url: String,
     medium: Medium,
-    /// The owner that the store was seen to have, and when.
-    owner: Mutex<Option<(String, Instant)>>,
+    /// The owner that the store was seen to have.
+    owner: Mutex<SeenOwner>,
+    clock: ProcessClock,
     /// How long its parts may be.
     joins: Mutex<PartJoins>,
     /// How many of them may be under way.
@@ -209,21 +180,23 @@ impl DurableStores {
         joined_bytes: u64,
     ) -> Result<Self, DurableStoreError> {
         options.iter().try_for_each(DurableOptions::refuse_users)?;
-        let mut stores = BTreeMap::new();
+        let (mut stores, clock) = (BTreeMap::new(), ProcessClock::start());
         let sending = Arc::new(ReadYield::new());
         for one in options {
             let (url, medium) = (one.url.clone(), one.open()?);
             let (owner, joins) = (Mutex::default(), Mutex::default());
             let window = SendWindow::new(Arc::clone(&sending));
-            let store = DurableStore { url, medium, owner, joins, window };
+            let store = DurableStore { url, medium, owner, clock, joins, window };
             if stores.insert(one.name.clone(), store).is_some() {
                 return Err(DurableStoreError::Twice { name: one.name.clone() });
             }
         }
         check_stores_apart(options).await?;
         let units = usize::try_from(joined_bytes / JOINED_UNIT_BYTES).unwrap_or_default();
-        let (joined_parts, left) = (Semaphore::new(units), LeftUploads::default());
-        Ok(Self { stores, joined_parts, sending, left })
+        let (joined_parts, long_part) = (Semaphore::new(units), Semaphore::new(1));
+        let joined_bytes = units as u64 * JOINED_UNIT_BYTES;
+        let left = LeftList::default();
+        Ok(Self { stores, joined_parts, joined_bytes, long_part, sending, left, clock })
     }
 
     /// Lets uploads give way from now on to clients whose reads this counts: nothing else limits
@@ -255,7 +228,7 @@ impl DurableStores {
     ) -> Result<String, Refusal> {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await?;
-        found.within(store, found.begin(key)).await
+        found.within(store, found.begin(key)).await.map_err(|refusal| for_name(refusal, key))
     }
 
     /// Takes an upload that an order has begun. It is ended later, unless the order is done with
@@ -269,7 +242,7 @@ impl DurableStores {
     ) -> BegunUpload<'_> {
         let StoreOwner { cluster, directory, .. } = owner;
         let [store, key, upload] = [store, key, upload].map(str::to_owned);
-        let since = Moment::now();
+        let since = self.clock.now();
         self.left.begun(LeftUpload { cluster, directory, store, key, upload, since })
     }
 
@@ -287,16 +260,10 @@ impl DurableStores {
         }
     }
 
-    /// Ends what orders have left. Of a store that fails no other one is tried. What failed goes
-    /// behind the others, so that an upload that always fails holds up none.
+    /// Ends what orders have left.
     async fn end_left_once(&self) {
-        let (mut failed, mut again) = (BTreeSet::new(), Vec::new());
-        for _ in 0..self.left.len() {
-            let Some(left) = self.left.take() else { break };
-            if failed.contains(&left.store) {
-                self.left.put_back(left);
-                continue;
-            }
+        let mut round = self.left.round();
+        while let Some(left) = self.left.next(&mut round, self.clock.now()) {
             let (cluster, directory) = (left.cluster, left.directory);
             let owner = StoreOwner { cluster, directory, may_claim: false };
             let LeftUpload { store, key, upload, .. } = &left;
@@ -304,12 +271,11 @@ impl DurableStores {
                 Ok(()) => tracing::debug!(store, key, "an upload that was left is ended"),
                 Err(error) => {
                     tracing::debug!(store, key, %error, "an upload that was left is not ended yet");
-                    failed.insert(store.clone());
-                    again.push(left);
+                    round.failed(left);
                 }
             }
         }
-        again.into_iter().for_each(|left| self.left.put_back(left));
+        self.left.end(round, self.clock.now());
     }
 
     /// Returns which of the first of these parts are to be sent as one. A store in a directory has
@@ -331,6 +297,22 @@ impl DurableStores {
         }
     }
 
+    /// Returns whether a store takes bytes at any offset: its parts need not be in memory whole.
+    pub(crate) fn takes_pieces(&self, store: &str) -> bool {
+        self.stores.get(store).is_some_and(|found| matches!(found.medium, Medium::Files(_)))
+    }
+
+    /// Waits until a part may be in memory whole; `None` if it is as short as most are. The one
+    /// before ends, and joined parts leave as much of their memory as it takes.
+    pub(crate) async fn long_part(&self, part: JoinablePart) -> Option<LongPart<'_>> {
+        let bytes = long_part_memory(part.bytes, part.memory, self.joined_bytes)?;
+        let units = u32::try_from(bytes / JOINED_UNIT_BYTES).unwrap_or(u32::MAX);
+        let alone = self.long_part.acquire().await;
+        let memory = self.joined_parts.acquire_many(units).await;
+        let never = "the semaphores are never closed";
+        Some(LongPart { _alone: alone.expect(never), _memory: memory.expect(never) })
+    }
+
     /// Sends one part of an upload, once those under way and clients that read leave it room.
     /// Returns what the store answered.
     ///
@@ -346,7 +328,8 @@ impl DurableStores {
         let (found, bytes) = (self.find(store)?, part.iter().map(|piece| piece.len() as u64).sum());
         let mut under_way = found.window.begin(bytes).await;
         let began = Instant::now();
-        let sent = found.within(store, found.send(key, upload, (number, offset), part)).await;
+        let sending = found.send(key, upload, (number, offset), part);
+        let sent = found.for_at_most(part_within(bytes).into(), store, sending).await;
         match &sent {
             Ok(_) => {
                 found.joins.lock().sent(bytes, began.elapsed().into());
@@ -371,7 +354,8 @@ impl DurableStores {
     ) -> Result<(), Refusal> {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await.map_err(not_begun)?;
-        found.within(store, found.change(owner, change)).await
+        let changed = found.within(store, found.change(owner, change)).await;
+        changed.map_err(|refusal| for_name(refusal, key_of(change)))
     }
 
     /// Reads a range, (offset, bytes), of an object of so many bytes; `None` if there is no such
@@ -396,7 +380,7 @@ impl DurableStores {
     ///
     /// # Errors
     /// As [`Self::begin`], and the store has neither an owner nor objects.
-    pub(crate) async fn take(&self, owner: StoreOwner, store: &str) -> Result<Duration, Refusal> {
+    pub(crate) async fn take(&self, owner: StoreOwner, store: &str) -> Result<Millis, Refusal> {
         let found = self.find(store)?;
         found.within(store, found.take(owner)).await
     }
@@ -433,12 +417,20 @@ impl DurableStores {
     }
 }
 
-/// Returns the refusal of a change that was not begun: it takes no effect later, and the manager
-/// does not wait for that.
-fn not_begun(refusal: Refusal) -> Refusal {
+/// Names in a refusal of a name which it is.
+fn for_name(refusal: Refusal, key: &str) -> Refusal {
     match refusal {
-        Refusal::TierFailed { why, .. } => Refusal::RetryAfter { after: Millis(0), why },
+        Refusal::BadPath { why, .. } => Refusal::BadPath { path: key.to_owned(), why },
         refusal => refusal,
+    }
+}
+
+/// Returns the name of an object that a change is about.
+fn key_of(change: &StoreChange) -> &str {
+    match change {
+        StoreChange::Complete { key, .. }
+        | StoreChange::Remove { key, .. }
+        | StoreChange::RemoveTree { key, .. } => key,
     }
 }
 
@@ -465,16 +457,21 @@ impl DurableStore {
         name: &str,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, Refusal> {
-        let failed = |why: String| {
+        let shown = |why: String| {
             let why = format!("the store {name} at {}: {why}", self.url);
             tracing::debug!(store = name, %why, "a store failed");
-            Refusal::TierFailed { tier: "durable".to_owned(), why }
+            why
         };
+        let failed = |why| Refusal::TierFailed { tier: "durable".to_owned(), why: shown(why) };
         match timeout(most, work).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) if error.is_full() => {
                 let tier = format!("durable ({name} at {})", self.url);
                 Err(Refusal::NodeFull { tier, bytes: 0 })
+            }
+            // The manager reports it, so that the object may be deleted.
+            Ok(Err(error)) if error.is_no_name() => {
+                Err(Refusal::BadPath { path: String::new(), why: shown(error.to_string()) })
             }
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(_) => Err(failed(format!("no answer within {}", amount::duration(most)))),
@@ -490,6 +487,14 @@ impl DurableStore {
         Ok(found.as_deref().map(NamedOwner::of))
     }
 
+    /// Names the owner unless there is one.
+    async fn write_owner(&self, owner: &str) -> Result<(), StoreError> {
+        match &self.medium {
+            Medium::Files(files) => files.write_owner(owner).await,
+            Medium::Bucket(bucket) => bucket.write_owner(owner).await,
+        }
+    }
+
     async fn is_empty(&self) -> Result<bool, StoreError> {
         match &self.medium {
             Medium::Files(files) => files.is_empty().await,
@@ -497,26 +502,20 @@ impl DurableStore {
         }
     }
 
-    async fn take(&self, owner: StoreOwner) -> Result<Duration, StoreError> {
+    async fn take(&self, owner: StoreOwner) -> Result<Millis, StoreError> {
         let wanted = owner.text();
         let settles_in = match &self.medium {
             // No change of the former owner is under way, and no upload of it can be completed.
-            Medium::Files(files) => files.take(&wanted).await?.then_some(Duration::ZERO),
-            Medium::Bucket(bucket) => bucket.take(&wanted).await?.map(|found| {
-                let is_own = found.owner == wanted && found.former.is_none();
-                if is_own { Duration::ZERO } else { BUCKET_SETTLES }
-            }),
+            Medium::Files(files) => files.take(&wanted).await?.then_some(Millis(0)),
+            Medium::Bucket(bucket) => {
+                bucket.take(&wanted).await?.map(|found| found.settles_in(&wanted))
+            }
         };
-        if settles_in.is_none() {
-            if self.is_empty().await? {
-                return Err(StoreError::NothingToAdopt);
-            }
-            match &self.medium {
-                Medium::Files(files) => files.write_owner(&wanted).await?,
-                Medium::Bucket(bucket) => bucket.write_owner(&wanted).await?,
-            }
-        }
-        self.check_owner(owner).await?;
+        let check = match settles_in {
+            Some(_) => OwnerCheck::new(wanted.clone(), false),
+            None => OwnerCheck::adopting(wanted.clone()),
+        };
+        self.run(check, wanted).await?;
         Ok(settles_in.unwrap_or_default())
     }
 
@@ -557,35 +556,39 @@ impl DurableStore {
 
     /// Checks that the store is this directory's, and makes it so if it is empty.
     async fn check_owner(&self, owner: StoreOwner) -> Result<(), StoreError> {
-        let (wanted, may_claim) = (owner.text(), owner.may_claim);
-        // A directory may be unmounted at any time, and then seems to have no objects.
+        let wanted = owner.text();
         let may_vanish = matches!(self.medium, Medium::Files(_));
-        let is_seen =
-            |(seen, at): &(String, Instant)| *seen == wanted && at.elapsed() < OWNER_HOLDS;
-        if !may_vanish && self.owner.lock().as_ref().is_some_and(is_seen) {
+        if self.owner.lock().holds(self.clock.now(), &wanted, may_vanish) {
             return Ok(());
         }
-        let seen_at = Instant::now();
-        let mut found = self.owner_there().await?;
-        if found.is_none() && !may_claim {
-            return Err(StoreError::OwnerGone);
-        }
-        if found.is_none() {
-            if !self.is_empty().await? {
-                return Err(StoreError::NotEmpty);
+        self.run(OwnerCheck::new(wanted.clone(), owner.may_claim), wanted).await
+    }
+
+    /// Does the steps of a look at whose the store is.
+    async fn run(&self, mut check: OwnerCheck, wanted: String) -> Result<(), StoreError> {
+        let mut looked_at = self.clock.now();
+        loop {
+            match check.step() {
+                OwnerStep::ReadOwner => {
+                    looked_at = self.clock.now();
+                    let found = self.owner_there().await?;
+                    check.found_owner(found.as_ref());
+                }
+                OwnerStep::LookForObjects => {
+                    let is_empty = self.is_empty().await?;
+                    check.found_objects(is_empty);
+                }
+                OwnerStep::NameOwner => {
+                    self.write_owner(&wanted).await?;
+                    check.named();
+                }
+                OwnerStep::Ended(Ok(())) => {
+                    self.owner.lock().seen(looked_at, wanted);
+                    return Ok(());
+                }
+                OwnerStep::Ended(Err(refusal)) => return Err(refusal.into()),
             }
-            match &self.medium {
-                Medium::Files(files) => files.write_owner(&wanted).await?,
-                Medium::Bucket(bucket) => bucket.write_owner(&wanted).await?,
-            }
-            found = self.owner_there().await?;
         }
-        let found = found.unwrap_or_default();
-        if found.owner != wanted {
-            return Err(found.refusal());
-        }
-        *self.owner.lock() = Some((wanted, seen_at));
-        Ok(())
     }
 
     async fn begin(&self, key: &str) -> Result<String, StoreError> {

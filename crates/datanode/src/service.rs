@@ -6,11 +6,11 @@ mod object;
 mod orders;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use bytes::Bytes;
-use sanderling_core::datanode::LinkClass;
+use parking_lot::Mutex;
+use sanderling_core::datanode::{LatestLeader, LinkClass};
 use sanderling_core::shared_room::RoomBounds;
 use sanderling_protocol::local::LocalEndpoint;
 use sanderling_protocol::{BlockId, Header, Op, Refusal};
@@ -58,8 +58,8 @@ pub(crate) struct BlockService {
     remembered_blocks: Arc<RememberedBlocks>,
     /// Where clients of the same machine find the node; `None` when they do not.
     local_endpoint: Option<LocalEndpoint>,
-    /// The term of the latest leader of a group of namenodes that has given an order.
-    leader_term: AtomicU64,
+    /// Which leader's orders count.
+    latest_leader: Mutex<LatestLeader>,
 }
 
 impl BlockService {
@@ -90,7 +90,7 @@ impl BlockService {
             owner_lookups,
             remembered_blocks: Arc::default(),
             local_endpoint,
-            leader_term: AtomicU64::new(0),
+            latest_leader: Mutex::default(),
         }
     }
 

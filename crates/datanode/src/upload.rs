@@ -7,8 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use sanderling_core::datanode::pieces;
 use sanderling_core::durable::{
-    CHANGE_BEGINS_WITHIN, PART_BYTES_MIN, UPLOAD_ENDS_WITHIN, UPLOAD_WITHIN,
+    PART_BYTES_MIN, StoreOrder, UPLOAD_ENDS_WITHIN, UPLOAD_WITHIN, confirmed, to_confirm,
+    upload_ends_within,
 };
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::{BLOCK_BYTES_MAX, STORE_CHANGES_PER_ORDER_MAX};
@@ -89,7 +91,7 @@ impl Uploader {
     /// read at the place that the order names; look its place up again.
     /// [`Refusal::DeadlinePassed`]: it takes longer than the manager waits for it.
     pub(crate) async fn upload(&self, order: UploadOrder) -> Result<OrderReply, Refusal> {
-        let deadline = Instant::now() + Duration::from(UPLOAD_ENDS_WITHIN);
+        let deadline = Instant::now() + Duration::from(upload_ends_within(&order.parts));
         let UploadOrder { directory, may_claim, store, key, upload, parts } = order;
         let owner = StoreOwner { cluster: self.cluster(), directory, may_claim };
         let (upload, begun) = match upload {
@@ -146,9 +148,10 @@ impl Uploader {
             }
             let joined = self.stores.joined(store, &lengths);
             let Some(part) = join(rest.range(..joined.count).cloned()) else { break };
-            let place = (number, part.offset);
-            let bytes = self.read_part(part).await?;
-            match self.stores.send(store, names, place, bytes).await {
+            let is_alone = joined.count == 1 && !self.stores.takes_pieces(store);
+            let length = lengths.first().copied().filter(|_| is_alone);
+            let _memory = self.stores.long_part(length.unwrap_or_default()).await;
+            match self.send_part(store, names, number, part).await? {
                 Ok(taken) => {
                     sent.push(taken);
                     rest.drain(..joined.count);
@@ -162,6 +165,31 @@ impl Uploader {
                     alone = joined.count;
                 }
                 Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Reads a part and sends it: piece by piece to a store that takes pieces. Returns what the
+    /// store answered.
+    ///
+    /// # Errors
+    /// The refusal of a block that could not be read.
+    async fn send_part(
+        &self,
+        store: &str,
+        names: (&str, &str),
+        number: u32,
+        part: UploadPart,
+    ) -> Result<Result<String, Refusal>, Refusal> {
+        let parts = if self.stores.takes_pieces(store) { cut(part) } else { vec![part] };
+        let mut sent = Ok(String::new());
+        for piece in parts {
+            let place = (number, piece.offset);
+            let bytes = self.read_part(piece).await?;
+            sent = self.stores.send(store, names, place, bytes).await;
+            if sent.is_err() {
+                break;
             }
         }
         Ok(sent)
@@ -230,15 +258,15 @@ impl Uploader {
             let (value, limit) = (changes.len() as u64, STORE_CHANGES_PER_ORDER_MAX as u64);
             return Err(Refusal::TooLarge { what: "changes of a store".to_owned(), value, limit });
         }
-        let mut done = 0;
+        let (mut done, clock) = (0, self.membership.clock());
+        let order = StoreOrder::new(clock.at(received));
         for change in changes {
-            if received.elapsed() > Duration::from(CHANGE_BEGINS_WITHIN) {
-                let why = "the order is too old to go on with".to_owned();
-                let failure = Some(Refusal::RetryAfter { after: Millis(0), why });
-                return Ok(OrderReply::StoreChanged { done, failure });
-            }
             let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
-            let made = match self.may_change(directory, change).await {
+            let may_begin = match order.may_begin(clock.now()) {
+                Ok(()) => self.may_change(directory, change).await,
+                Err(refusal) => Err(refusal),
+            };
+            let made = match may_begin {
                 Ok(()) => self.stores.change(owner, store, change).await,
                 Err(refusal) => Err(refusal),
             };
@@ -251,12 +279,9 @@ impl Uploader {
     }
 
     /// Refuses a removal that does not wait any more: the order is late, another node has done it,
-    /// and the name may have another object by now. Completions need no such question.
+    /// and the name may have another object by now.
     async fn may_change(&self, directory: ObjectId, change: &StoreChange) -> Result<(), Refusal> {
-        let number = match change {
-            StoreChange::Complete { .. } => return Ok(()),
-            StoreChange::Remove { number, .. } | StoreChange::RemoveTree { number, .. } => *number,
-        };
+        let Some(number) = to_confirm(change) else { return Ok(()) };
         let request = DurableRequest::Waits { directory, number };
         self.still_waits(request, "the removal still waits").await
     }
@@ -269,11 +294,7 @@ impl Uploader {
             Ok(Reply::Durable(reply)) => matches!(*reply, DurableReply::Waits(true)),
             _ => false,
         };
-        if waits && began.elapsed() < Duration::from(CHANGE_BEGINS_WITHIN) {
-            return Ok(());
-        }
-        let why = format!("it is not known whether {what}");
-        Err(Refusal::RetryAfter { after: Millis(0), why })
+        confirmed(waits, began.elapsed().into(), what)
     }
 
     /// Reads lost blocks back from a store, and holds them. If one fails, or time is short, the
@@ -352,15 +373,11 @@ impl Uploader {
         store: &str,
         received: Instant,
     ) -> Result<OrderReply, Refusal> {
-        let request = DurableRequest::WaitsToTake { directory };
+        let (request, clock) = (DurableRequest::WaitsToTake { directory }, self.membership.clock());
         self.still_waits(request, "the store is still to be taken over").await?;
-        if received.elapsed() > Duration::from(CHANGE_BEGINS_WITHIN) {
-            let why = "the order is too old to go on with".to_owned();
-            return Err(Refusal::RetryAfter { after: Millis(0), why });
-        }
+        StoreOrder::new(clock.at(received)).may_begin(clock.now())?;
         let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
-        let settles_in = self.stores.take(owner, store).await?;
-        Ok(OrderReply::StoreTaken { settles_in: settles_in.into() })
+        Ok(OrderReply::StoreTaken { settles_in: self.stores.take(owner, store).await? })
     }
 
     /// Lists a part of what a store has.
@@ -411,6 +428,21 @@ fn joinable(parts: &VecDeque<UploadPart>) -> Vec<JoinablePart> {
     parts.iter().take(1).chain(later).map(joinable).collect()
 }
 
+/// Cuts a part into the pieces in which a store in a directory gets it.
+fn cut(part: UploadPart) -> Vec<UploadPart> {
+    let UploadPart { number, mut offset, mut inline, blocks } = part;
+    let lengths: Vec<u32> = blocks.iter().map(|block| block.length).collect();
+    let mut rest = blocks.into_iter();
+    let piece = |count: usize| {
+        let (inline, at) = (std::mem::take(&mut inline), offset);
+        let blocks: Vec<UploadBlock> = rest.by_ref().take(count).collect();
+        let bytes: u64 = blocks.iter().map(|block| u64::from(block.length)).sum();
+        offset += inline.len() as u64 + bytes;
+        UploadPart { number, offset: at, inline, blocks }
+    };
+    pieces(&lengths).into_iter().map(piece).collect()
+}
+
 /// Joins parts that follow each other; `None` if there is none.
 fn join(mut parts: impl Iterator<Item = UploadPart>) -> Option<UploadPart> {
     let mut joined = parts.next()?;
@@ -418,4 +450,35 @@ fn join(mut parts: impl Iterator<Item = UploadPart>) -> Option<UploadPart> {
         joined.blocks.extend(part.blocks);
     }
     Some(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::{BlockId, Epoch};
+
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_part_follow_each_other_and_have_its_number() {
+        let block = |id| UploadBlock {
+            block: BlockId(id),
+            epoch: Epoch(1),
+            length: BLOCK_BYTES_MAX,
+            node: NodeId(1),
+            address: String::new(),
+        };
+        let blocks: Vec<UploadBlock> = (0..20).map(block).collect();
+        let part = UploadPart { number: 3, offset: 70, inline: vec![7; 5], blocks: blocks.clone() };
+        let cut = cut(part);
+        assert_eq!(cut.iter().map(|piece| piece.number).collect::<Vec<_>>(), [3, 3, 3]);
+        let mut at = 70;
+        for piece in &cut {
+            assert_eq!(piece.offset, at);
+            let bytes = piece.blocks.len() as u64 * u64::from(BLOCK_BYTES_MAX);
+            at += piece.inline.len() as u64 + bytes;
+        }
+        assert_eq!(at, 75 + 20 * u64::from(BLOCK_BYTES_MAX));
+        let all: Vec<UploadBlock> = cut.into_iter().flat_map(|piece| piece.blocks).collect();
+        assert_eq!(all, blocks);
+    }
 }

@@ -55,8 +55,8 @@ pub(crate) struct NamenodeClient {
     pub(crate) within: Duration,
 }
 
-/// Longest time to send the parts of one order to a store. A datanode lists a part of a store
-/// within 60 s (`LISTING_MAX`) and reads blocks back within as long, so it covers these, too.
+/// Longest time to take a store over, to list a part of it, and to read blocks back. A datanode
+/// does each of these within 60 s (`LISTING_MAX`).
 const UPLOAD_TIMEOUT: Duration = Duration::from_millis(durable::UPLOAD_WITHIN.0);
 
 /// Longest time to change what is visible in a store. A datanode begins the last one within 5 s
@@ -205,8 +205,9 @@ impl NamenodeClient {
                 DurableInput::Layout { call, layout }
             }
             DurableOutput::Upload { call, node, address, order } => {
+                let within = durable::upload_within(&order.parts).into();
                 let order = Order::Upload(Box::new(order));
-                let reply = self.durable_order((node, &address), order, UPLOAD_TIMEOUT).await;
+                let reply = self.durable_order((node, &address), order, within).await;
                 let answer = reply.and_then(|reply| match reply {
                     OrderReply::Uploaded { upload, parts } => Ok(UploadedParts { upload, parts }),
                     other => Err(bad_reply(node, other)),

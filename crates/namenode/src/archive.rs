@@ -134,6 +134,8 @@ pub(crate) struct Archiver {
     /// By how much the archive was behind when it was claimed.
     behind: Duration,
     is_older_removed: bool,
+    /// An object that no manifest names could not be removed, and none has been since.
+    is_removal_failing: bool,
     is_superseded: bool,
 }
 
@@ -159,6 +161,7 @@ impl Archiver {
             rested_at: Instant::now(),
             behind: Duration::ZERO,
             is_older_removed: false,
+            is_removal_failing: false,
             is_superseded: false,
         }
     }
@@ -494,20 +497,38 @@ impl Archiver {
             let number = self.manifests;
             store::put_manifest(&self.options, &generation, number, &manifest).await?;
             self.stored = Some(manifest.clone());
+            // One that stays is not the last.
+            let before = store::manifest_name(number.saturating_sub(1));
+            self.remove(&store::path(&self.options, &generation, &before)).await;
         }
         if pass != ArchivePass::Usual {
             return Ok(());
         }
         for object in self.archive.take_surplus(&manifest) {
             let path = self.path(object);
-            // What stays behind costs room until this generation goes.
-            let _ = self.options.store.delete(&path).await;
+            self.remove(&path).await;
         }
         if !self.is_older_removed {
             store::remove_older(&self.options, &generation).await?;
             self.is_older_removed = true;
         }
         Ok(())
+    }
+
+    /// Removes an object that no manifest names. One that stays costs room until this generation
+    /// goes.
+    async fn remove(&mut self, path: &Path) {
+        let removed = store::remove(&self.options, path).await;
+        let was_failing = std::mem::replace(&mut self.is_removal_failing, removed.is_err());
+        if let Err(error) = removed
+            && !was_failing
+        {
+            warn!(
+                %error, object = %path,
+                "objects that the archive no longer needs stay, and take room: let the namenode \
+                 delete there"
+            );
+        }
     }
 
     fn group(&self) -> GroupGeneration {

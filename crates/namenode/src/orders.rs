@@ -1,5 +1,6 @@
 //! Orders to datanodes: sent at once, repeated while the node lives, and what came of them given
-//! back to the writer. [`OrderQueue`] decides which order is next, and what an answer means.
+//! back to the writer. [`OrderQueue`] decides which order is next, and what an answer means;
+//! [`OrderLeadership`] whether it still counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use sanderling_core::Mechanism;
 use sanderling_core::call_outcome::CallOutcome;
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::membership::{PROBE_TIMEOUT, Probe};
-use sanderling_core::namenode::{ORDER_TIMEOUT, OrderKind, OrderQueue, OrderStep};
+use sanderling_core::namenode::{ORDER_TIMEOUT, OrderKind, OrderLeadership, OrderQueue, OrderStep};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{NodeId, Order, OrderReply};
 use sanderling_transport::{
@@ -144,12 +145,10 @@ impl OrderContext {
     /// Sends an order once; returns whether the node is still there, and the order counts.
     async fn deliver(&self, orders: &NodeOrders, order: DatanodeOrder) -> bool {
         let DatanodeOrder { node, address, order } = order;
-        let term = self.state.group.term();
-        // Before its founder leads a group, there is no other leader.
-        let is_founder = term == self.state.group.generation().first_term() + 1;
-        let counts = term == orders.term || is_founder;
-        let serves = self.state.group.serving_state().serves();
-        if !self.state.is_present(node) || !serves || !counts {
+        let group = &self.state.group;
+        let (term, serves) = (group.term(), group.serving_state().serves());
+        let leadership = OrderLeadership { term, generation: group.generation(), serves };
+        if !leadership.may_send(orders.term, self.state.policy(node)) {
             return false;
         }
         let deadline = Instant::now() + Duration::from(ORDER_TIMEOUT);

@@ -94,10 +94,9 @@ impl NamenodeState {
         self.namenode.read().read(self.now(), request)
     }
 
-    /// Returns whether orders may still be sent to a node.
-    pub(crate) fn is_present(&self, node: NodeId) -> bool {
-        let namenode = self.namenode.read();
-        namenode.catalog().node_policy(node).is_some_and(|(policy, _)| policy != Policy::Gone)
+    /// Returns a node's policy; `None` for one that the catalog does not have.
+    pub(crate) fn policy(&self, node: NodeId) -> Option<Policy> {
+        self.namenode.read().catalog().node_policy(node).map(|(policy, _)| policy)
     }
 
     /// Notes that the server cannot go on; the first reason stays.

@@ -153,6 +153,14 @@ pub const STORE_NAME_BYTES_MAX: usize = 64;
 /// reports. Clusters have one or two; no measurement has chosen it.
 pub const STORES_PER_NODE_MAX: usize = 16;
 
+/// Most bytes of a name in a store, with the prefix that the store has in its bucket: what S3
+/// takes.
+pub const STORE_KEY_BYTES_MAX: usize = 1024;
+
+/// Most bytes of that prefix, with the slash behind it. The rest of [`STORE_KEY_BYTES_MAX`] is for
+/// the names of objects, whatever the store. Chosen, not measured: a quarter.
+pub const STORE_PREFIX_BYTES_MAX: usize = 256;
+
 /// Most changes in one order to a store, and in one answer of [`Work`] for each directory. A
 /// datanode makes them one after the other and begins none later than 5 s after the order came: at
 /// the 20 to 100 ms of a bucket's write it reaches the last of 64 at most.

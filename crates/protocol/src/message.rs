@@ -24,7 +24,7 @@ pub use durable::{
     Adopted, Adoption, AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableLoss,
     DurableProgress, DurableRecord, DurableReply, DurableReport, DurableRequest, DurableState,
     DurableStatus, DurableWork, LostBlock, MadeChange, MakeDurable, MissingObject, RecordedUpload,
-    RestoredBlock, STORE_OWN_NAME, StoreNode, StoreSlice,
+    RestoredBlock, STORE_OWN_NAME, StoreNode, StoreSlice, is_refused_name, refused_name,
 };
 pub use job::{JobAccount, JobHints, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};

@@ -463,6 +463,9 @@ fn next(error: &DatanodeStartError) -> &'static str {
         DatanodeStartError::Durable(DurableStoreError::Overlap { .. }) => {
             "the same with a place of its own for each --durable"
         }
+        DatanodeStartError::Durable(DurableStoreError::LongPrefix { .. }) => {
+            "the same with a shorter prefix in --durable"
+        }
         _ => "sanderling doctor",
     }
 }

@@ -15,7 +15,7 @@ use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply, Request
 use crate::check::history::{
     Call, ChangeFailure, Condition, NAMES, OPERATIONS_MAX, Observation, OperationOutcome,
 };
-use crate::client::{Sequences, failed, is_final};
+use crate::client::{Sequences, failed};
 use crate::context::Context;
 use crate::event::{CallerCall, Purpose, Timer};
 use crate::plan::RunPlan;
@@ -178,7 +178,7 @@ impl Caller {
                 return context.runtime.set_timer(self.host(), pause.0 * 1000, again);
             }
             Some(next @ (NextAttempt::GiveUp | NextAttempt::TooLate)) => {
-                let answer = answer.filter(|_| next == NextAttempt::GiveUp).filter(is_final);
+                let answer = answer.filter(|_| next == NextAttempt::GiveUp);
                 if answer.is_none() {
                     context.checks.failed_call(context.runtime, "change", None);
                 }

@@ -1,10 +1,9 @@
 //! What makes changes of writers, callers and of the operator be made once: the shell around the
 //! machines of `core::client`, as the client library is one.
 
-use sanderling_core::client::{self, AttemptFailure, ChangeAttempts, NextAttempt};
+use sanderling_core::client::{self, AttemptFailure, ChangeAttempts, NextAttempt, is_of_the_log};
 use sanderling_core::retry::Retry;
 use sanderling_protocol::message::{Change, ClientId, Repetition};
-use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Instant, Nonce, Refusal, Reply, Request};
 
 /// The sequences of one client.
@@ -77,10 +76,7 @@ pub(crate) fn failed(
     Some(attempts.failed(retry, now, &failure))
 }
 
-/// Returns whether an answer ends a call.
+/// Returns whether an answer is the outcome of a change.
 pub(crate) fn is_final(answer: &Result<Reply, Refusal>) -> bool {
-    match answer {
-        Ok(_) => true,
-        Err(refusal) => !matches!(refusal.recovery(), Recovery::RetryAfter(_)),
-    }
+    answer.as_ref().err().is_none_or(is_of_the_log)
 }

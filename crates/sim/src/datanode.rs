@@ -17,8 +17,8 @@ use sanderling_core::Mechanism;
 use sanderling_core::block_table::{BlockTable, StoreRequest, WriteRequest, WriteTicket};
 use sanderling_core::catalog::allocated_bytes;
 use sanderling_core::datanode::{
-    Damages, DrainThrottle, Egress, HeldRead, MemberOptions, NodeMembership, PushRate, PushTargets,
-    ReportProgress, StartLimit,
+    Damages, DrainThrottle, Egress, HeldRead, LatestLeader, MemberOptions, NodeMembership,
+    PushRate, PushTargets, ReportProgress, StartLimit,
 };
 use sanderling_protocol::order::{Damage, HeldBlock, PushMove, Pushed};
 use sanderling_protocol::{
@@ -70,6 +70,8 @@ pub(crate) struct Datanode {
     throttle_at: Option<u64>,
     slow_until: u64,
     slow_micros: u64,
+    /// Which leader's orders count.
+    latest_leader: LatestLeader,
     /// Whether fences are acknowledged and not kept: one of the injected bugs.
     is_fence_off: bool,
     rot: Rot,
@@ -154,6 +156,7 @@ impl Datanode {
             throttle_at: None,
             slow_until: 0,
             slow_micros: 0,
+            latest_leader: LatestLeader::default(),
             is_fence_off: bug == Some(InjectedBug::FenceOff),
             rot: Rot::default(),
             reports: 0,
@@ -194,6 +197,20 @@ impl Datanode {
 
     fn drop_block(&mut self, block: BlockId, last: Epoch) {
         let _ = self.table.drop_block(block, last);
+        self.dropped(block, last);
+    }
+
+    /// Drops a block that a report named at an epoch, unless it has come anew since.
+    fn drop_block_at(&mut self, block: BlockId, epoch: Epoch) {
+        let was_there = self.table.stage(block).is_some();
+        let _ = self.table.drop_block_at(block, epoch);
+        if was_there && self.table.stage(block).is_none() {
+            self.dropped(block, epoch);
+        }
+    }
+
+    /// Brings up to date what depends on a block that was dropped, if it was.
+    fn dropped(&mut self, block: BlockId, last: Epoch) {
         self.throttle.dropped(std::iter::once(block));
         if self.table.stage(block).is_some() {
             return;

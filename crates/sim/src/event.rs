@@ -104,6 +104,8 @@ pub(crate) enum Timer {
     Begin,
     Again,
     Renew(u32),
+    /// A job's call that writes has waited after a failure.
+    Pause(u32),
     /// A datanode was busy: a write of a job is sent again.
     Repeat(u32, SentPiece),
 }
@@ -193,7 +195,7 @@ pub(crate) enum RandomCall {
 #[derive(Debug)]
 pub(crate) enum WriterCall {
     Open { job: u32 },
-    Piece { job: u32, piece: SentPiece, is_again: bool },
+    Piece { job: u32, piece: SentPiece },
     Add { job: u32 },
     Publish { job: u32, prefix: u64 },
     Seal { job: u32, prefix: u64 },

@@ -20,7 +20,7 @@ use crate::random_manager::RandomManager;
 use crate::runtime::Runtime;
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data, meta};
 
-/// One self.
+/// One manager.
 #[derive(Debug)]
 pub(crate) struct Manager {
     number: u8,
@@ -37,7 +37,7 @@ pub(crate) struct Manager {
     random_manager: RandomManager,
 }
 
-/// Pause between two views of the drains, and between two ticks of the adversarial self. The
+/// Pause between two views of the drains, and between two ticks of the random manager. The
 /// product's is 50 ms; a longer one leaves faults more room between two views and takes fewer
 /// events of a run.
 const POLL: Millis = Millis(200);

@@ -9,7 +9,7 @@ use sanderling_core::client::{
 use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
 use sanderling_protocol::message::{Condition, Create, CreateKind, CreateMode, Grant, Repetition};
 use sanderling_protocol::{
-    LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
+    Instant, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
 };
 
 use crate::InjectedBug;
@@ -63,7 +63,15 @@ pub(crate) struct WriteTask {
     is_calling: bool,
     has_aborted: bool,
     publish_at: u64,
-    retry: Retry,
+    /// The attempts of the call that writes. The client's library has one for each piece that the
+    /// application hands over, and one for the end of the object.
+    writing: Retry,
+    /// Failures of that call after which it still waits. It sends nothing meanwhile.
+    pauses: u32,
+    /// The writing call is the last one: it waits until everything is acknowledged.
+    is_closing: bool,
+    /// The attempts of the call to open, publish or seal that is under way.
+    calling: Option<Retry>,
     /// Most bytes behind `placed` that count as acknowledged.
     acknowledged: u64,
 }
@@ -79,7 +87,7 @@ enum WriteStage {
 /// default, so that runs of some virtual seconds have many that time out.
 const CALL_MILLIS: u64 = 1000;
 
-/// Time that one object has for each of its calls. Longer than the 6 s in which a namenode finds
+/// Time that each of the library's calls has. Longer than the 6 s in which a namenode finds
 /// that a silent node is dead by default.
 const JOB_MILLIS: u64 = 9000;
 
@@ -123,6 +131,22 @@ impl Writer {
     }
 }
 
+/// Which call of an object failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FailedCall {
+    /// A write at a datanode.
+    Write,
+    /// A request for blocks, which belongs to the call that writes.
+    AddBlocks,
+    /// Any other to the namenode.
+    Own,
+}
+
+/// Returns the attempts of a call that begins `now`.
+fn attempts_from(now: Instant) -> Retry {
+    Retry::new(RetryPolicy::default(), now + Millis(JOB_MILLIS))
+}
+
 impl WriteTask {
     /// Returns the first byte of the object that is not acknowledged.
     fn prefix(&self) -> u64 {
@@ -154,6 +178,11 @@ impl Writer {
                 job.is_calling = false;
                 self.pump(context);
             }
+            Timer::Pause(job) => {
+                let Some(job) = self.task(job) else { return };
+                job.pauses -= 1;
+                self.pump(context);
+            }
             Timer::Renew(job_number) => {
                 let Some(job) = self.task(job_number) else { return };
                 let leases = vec![(job.object, job.lease)];
@@ -164,7 +193,7 @@ impl Writer {
                 context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
             }
             Timer::Repeat(job, piece) if self.task(job).is_some() => {
-                self.send(context, piece, true);
+                self.send(context, piece);
             }
             _ => {}
         }
@@ -181,7 +210,7 @@ impl Writer {
     }
 
     fn begin(&mut self, context: &mut Context<'_>) {
-        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let now = context.runtime.clock(self.host());
         let is_calm = context.runtime.is_calm();
         if self.steps_left == 0 || is_calm || self.job.is_some() {
             return;
@@ -216,7 +245,10 @@ impl Writer {
             is_calling: false,
             has_aborted: random.permille(50),
             publish_at: 0,
-            retry: Retry::new(RetryPolicy::default(), deadline),
+            writing: attempts_from(now),
+            pauses: 0,
+            is_closing: false,
+            calling: None,
             acknowledged: 0,
         };
         self.job = Some(job);
@@ -225,16 +257,19 @@ impl Writer {
 
     /// Does whatever can be done now.
     fn pump(&mut self, context: &mut Context<'_>) {
+        let now = context.runtime.clock(self.host());
         let Some(job) = &mut self.job else { return };
         let (job_number, open) = (job.number, job.open.clone());
         match job.stage {
             WriteStage::Opening if !job.is_calling => {
                 job.is_calling = true;
+                job.calling.get_or_insert_with(|| attempts_from(now));
                 self.call(context, open, WriterCall::Open { job: job_number });
             }
-            WriteStage::Writing => self.write(context),
+            WriteStage::Writing if job.pauses == 0 => self.write(context),
             WriteStage::Sealing if !job.is_calling => {
                 job.is_calling = true;
+                job.calling.get_or_insert_with(|| attempts_from(now));
                 let (object, lease) = (job.object, job.lease);
                 let lengths = job.machine.final_lengths().expect("everything is acknowledged");
                 let prefix = job.prefix();
@@ -242,18 +277,18 @@ impl Writer {
                 let request = Request::Seal { object, lease, lengths, attributes };
                 self.call(context, request, WriterCall::Seal { job: job_number, prefix });
             }
-            WriteStage::Opening | WriteStage::Sealing => {}
+            WriteStage::Opening | WriteStage::Writing | WriteStage::Sealing => {}
         }
     }
 
     fn write(&mut self, context: &mut Context<'_>) {
         loop {
             let now = context.runtime.clock(self.host());
-            let Some(job) = &mut self.job else { return };
+            let Some(job) = self.job.as_mut().filter(|job| job.pauses == 0) else { return };
             match job.machine.next(WriteGoal::Room) {
                 WriteStep::Send(placed, piece) => {
                     let (offset, give_up) = (piece + placed.from as u64, now + Millis(JOB_MILLIS));
-                    self.send(context, SentPiece { placed, offset, give_up }, false);
+                    self.send(context, SentPiece { placed, offset, give_up });
                 }
                 // One change at a time.
                 WriteStep::AddBlocks(_) if job.is_calling => {
@@ -263,19 +298,25 @@ impl Writer {
                 WriteStep::AddBlocks(request) => self.add(context, request),
                 WriteStep::Wait => break,
                 WriteStep::Done if job.next < job.total => {
+                    job.writing = attempts_from(now);
                     let left = job.total - job.next;
                     let bytes = self.random.between(1, job.piece_bytes_max).min(left);
                     job.machine.passed(bytes);
                     job.machine.push(job.next, bytes as u32);
                     job.next += bytes;
                 }
-                WriteStep::Done => return self.maybe_seal(context),
+                WriteStep::Done => {
+                    if !std::mem::replace(&mut job.is_closing, true) {
+                        job.writing = attempts_from(now);
+                    }
+                    return self.maybe_seal(context);
+                }
             }
         }
         self.publish(context);
     }
 
-    fn send(&mut self, context: &mut Context<'_>, piece: SentPiece, is_again: bool) {
+    fn send(&mut self, context: &mut Context<'_>, piece: SentPiece) {
         let Some(job) = &self.job else { return };
         let SentPiece { placed, offset, .. } = piece;
         let granted = placed.block;
@@ -287,7 +328,7 @@ impl Writer {
             bytes: placed.length,
         };
         let run = SessionRange { session: job.session, offset, bytes: placed.length };
-        let call = WriterCall::Piece { job: job.number, piece, is_again };
+        let call = WriterCall::Piece { job: job.number, piece };
         let body = RequestBody::Data(granted.node, DataRequest::Write(request, Content::of(run)));
         let Some(place) = context.namenode.place_of(granted.node) else {
             return self.refused(context, placed.number, None);
@@ -313,12 +354,13 @@ impl Writer {
 
     /// Publishes what is acknowledged, now and then.
     fn publish(&mut self, context: &mut Context<'_>) {
-        let now = context.runtime.now();
+        let (now, clock) = (context.runtime.now(), context.runtime.clock(self.host()));
         let Some(job) = &mut self.job else { return };
         if job.is_calling || job.publish_at > now || job.prefix() <= job.acknowledged {
             return;
         }
         job.is_calling = true;
+        job.calling.get_or_insert_with(|| attempts_from(clock));
         job.publish_at = now + 150_000;
         let (object, lease, prefix) = (job.object, job.lease, job.prefix());
         let call = WriterCall::Publish { job: job.number, prefix };
@@ -336,7 +378,7 @@ impl Writer {
             let (object, lease, job) = (job.object, job.lease, job.number);
             return self.call(context, Request::Abort { object, lease }, WriterCall::Abort { job });
         }
-        job.stage = WriteStage::Sealing;
+        (job.stage, job.calling) = (WriteStage::Sealing, None);
         self.pump(context);
     }
 
@@ -352,9 +394,7 @@ impl Writer {
         }
         match call {
             WriterCall::Open { job } => self.opened(context, job, answer),
-            WriterCall::Piece { job, piece, is_again } => {
-                self.wrote(context, job, piece, is_again, answer);
-            }
+            WriterCall::Piece { job, piece } => self.wrote(context, job, piece, answer),
             WriterCall::Add { job } => self.added(context, job, answer),
             WriterCall::Publish { job, prefix } => {
                 self.published(context, job, prefix, answer, false);
@@ -390,20 +430,19 @@ impl Writer {
                 let is_whole = stat.bytes == total;
                 self.end(context, is_whole, "sealed at once");
             }
-            other => self.failed(context, other.and_then(Result::err), true),
+            other => self.failed(context, other.and_then(Result::err), FailedCall::Own),
         }
     }
 
     fn granted(&mut self, context: &mut Context<'_>, grant: &Grant) {
         let session = context.checks.bytes.open(grant.object, grant.bytes);
-        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
         let Some(job) = &mut self.job else { return };
         job.stage = WriteStage::Writing;
         (job.object, job.lease, job.session) = (grant.object, grant.lease, session);
         (job.next, job.acknowledged) = (grant.bytes, grant.bytes);
         job.total += grant.bytes;
         job.machine = WriteMachine::new(grant.bytes, &grant.blocks, job.window);
-        job.retry = Retry::new(RetryPolicy::default(), deadline);
+        job.calling = None;
         let job_number = job.number;
         let micros = renewal_pause(grant.lease_millis).0 * 1000;
         context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
@@ -415,14 +454,12 @@ impl Writer {
         context: &mut Context<'_>,
         job_number: u32,
         piece: SentPiece,
-        is_again: bool,
         answer: Option<Response>,
     ) {
         let believes_moved = context.runtime.has_bug(InjectedBug::WriteAfterMoved);
         let (host, now) = (self.host(), context.runtime.clock(self.host()));
         let Some(job) = self.task(job_number) else { return };
         let write = piece.placed.number;
-        let is_refused = matches!(answer, Some(Response::Refused));
         match data(answer) {
             Some(Err(Refusal::Moved { .. })) if believes_moved => {}
             Some(Ok(_)) => {}
@@ -433,12 +470,10 @@ impl Writer {
                 let timer = Timer::Repeat(job_number, piece);
                 return context.runtime.set_timer(host, pause.0 * 1000, timer);
             }
-            // Whether it was done is unknown: the same bytes again are acknowledged again.
-            None if !is_again && !is_refused => return self.send(context, piece, true),
+            // Whether it was done is unknown: its bytes go into another block.
             None => return self.refused(context, write, None),
         }
         job.machine.acknowledged(write);
-        job.retry = Retry::new(RetryPolicy::default(), now + Millis(JOB_MILLIS));
         self.pump(context);
     }
 
@@ -447,27 +482,25 @@ impl Writer {
         let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
         match job.machine.refused(write, &failure) {
             AfterFailure::Late | AfterFailure::GoOn => self.pump(context),
-            AfterFailure::Pause => self.failed(context, refusal, false),
+            AfterFailure::Pause => self.failed(context, refusal, FailedCall::Write),
         }
     }
 
     fn added(&mut self, context: &mut Context<'_>, job_number: u32, answer: Option<Response>) {
-        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
         let Some(job) = self.task(job_number) else { return };
         job.is_calling = false;
         match meta(answer) {
             Some(Ok(Reply::Grant(grant))) if job.machine.granted(&grant.blocks) => {
-                job.retry = Retry::new(RetryPolicy::default(), deadline);
                 self.pump(context);
             }
             Some(Ok(_)) => {
                 let why = "no block was granted that can be filled".to_owned();
                 let again = Refusal::RetryAfter { after: Millis(0), why };
-                self.failed(context, Some(again), true);
+                self.failed(context, Some(again), FailedCall::AddBlocks);
             }
             other => {
                 job.machine.not_granted();
-                self.failed(context, other.and_then(Result::err), true);
+                self.failed(context, other.and_then(Result::err), FailedCall::AddBlocks);
             }
         }
     }
@@ -485,6 +518,7 @@ impl Writer {
         let session = job.session;
         match meta(answer) {
             Some(Ok(reply)) => {
+                job.calling = None;
                 job.acknowledged = job.acknowledged.max(prefix);
                 let found = context.checks.bytes.promise(session, prefix);
                 context.runtime.expect(found);
@@ -498,41 +532,43 @@ impl Writer {
                     self.pump(context);
                 }
             }
-            other => self.failed(context, other.and_then(Result::err), true),
+            other => self.failed(context, other.and_then(Result::err), FailedCall::Own),
         }
     }
 
-    /// A call failed: another try, or the end of the object. `is_to_namenode`: it was a
-    /// call to the namenode, not a write.
-    fn failed(
-        &mut self,
-        context: &mut Context<'_>,
-        refusal: Option<Refusal>,
-        is_to_namenode: bool,
-    ) {
+    /// A call failed: another try, or the end of the object.
+    fn failed(&mut self, context: &mut Context<'_>, refusal: Option<Refusal>, of: FailedCall) {
         let now = context.runtime.clock(self.host());
         let Some(job) = &mut self.job else { return };
         let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
-        let verdict = if is_to_namenode {
+        let retry = match of {
+            FailedCall::Write | FailedCall::AddBlocks => &mut job.writing,
+            FailedCall::Own => job.calling.get_or_insert_with(|| attempts_from(now)),
+        };
+        let verdict = if of == FailedCall::Write {
+            retry.failed(now, failure.recovery())
+        } else {
             // Of a change that was answered for good nothing is left to be done.
             let mut answered = ChangeAttempts::default();
             let sent = self.sent.as_mut().map_or(&mut answered, |sent| &mut sent.attempts);
-            match sent.failed(&mut job.retry, now, &failure) {
+            match sent.failed(retry, now, &failure) {
                 NextAttempt::Again { pause, as_other_client: false } => {
                     RetryDecision::Again { pause }
                 }
                 _ => RetryDecision::GiveUp,
             }
-        } else {
-            job.retry.failed(now, failure.recovery())
         };
         match verdict {
-            RetryDecision::Again { pause, .. } if is_to_namenode => {
-                job.is_calling = true;
-                let again = Timer::Send(u64::from(job.number));
+            RetryDecision::Again { pause } => {
+                let again = if of == FailedCall::Write {
+                    job.pauses += 1;
+                    Timer::Pause(job.number)
+                } else {
+                    job.is_calling = true;
+                    Timer::Send(u64::from(job.number))
+                };
                 context.runtime.set_timer(self.host(), pause.0 * 1000, again);
             }
-            RetryDecision::Again { .. } => self.pump(context),
             RetryDecision::GiveUp | RetryDecision::TooLate => {
                 context.checks.failed_call(context.runtime, "write", refusal.as_ref());
                 let why = refusal.map_or_else(|| "no answer".to_owned(), |it| it.to_string());

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::boot_clock::since_boot;
 
 /// Time between two looks at a lease that has ended, or that ends soon. Chosen, not measured.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The longest time between two looks: a machine that was suspended is noticed by the next one.
 const LOOK_MAX: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ impl LeaseEnd {
     async fn until(&self, is_over: bool) {
         while self.is_over() != is_over {
             let left = Duration::from(since_boot().until(self.at()));
-            sleep(left.clamp(LOOK_EVERY, LOOK_MAX)).await;
+            sleep(left.clamp(POLL_INTERVAL, LOOK_MAX)).await;
         }
     }
 

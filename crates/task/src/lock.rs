@@ -26,7 +26,7 @@ use crate::lease::LeaseEnd;
 use crate::task_failure::TaskFailure;
 
 /// Pause between two looks at a lock whose runner may be dead.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Digits of the number in a lock's name, at least.
 const DIGITS: usize = 10;
@@ -143,7 +143,7 @@ impl TaskLock {
                 }
                 LockView::Unknown => {
                     watch.note_wait(age);
-                    sleep(LOOK_EVERY).await;
+                    sleep(POLL_INTERVAL).await;
                 }
                 LockView::Free => {
                     let next = backend.number_after("locks", watch.observer.highest_number())?;
@@ -189,7 +189,7 @@ impl TaskLock {
         while self.lease.is_over() {
             tokio::select! {
                 () = self.lost.cancelled() => return Err(held(Exit::Failure, task, None)),
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
         Ok(())
@@ -272,7 +272,7 @@ impl TaskLock {
         // goes on gives it up as soon as the backend is there.
         tokio::spawn(async move {
             while !release().await {
-                sleep(LOOK_EVERY).await;
+                sleep(POLL_INTERVAL).await;
             }
         });
     }
@@ -560,7 +560,7 @@ mod tests {
                 view => assert_eq!(view, LockView::Unknown),
             }
             assert!(began.elapsed() < 100 * age, "it stays");
-            sleep(LOOK_EVERY / 4).await;
+            sleep(POLL_INTERVAL / 4).await;
         }
     }
 
@@ -583,7 +583,7 @@ mod tests {
         assert!(!claimed(&backend, &holder(2)).await.expect("read"));
         let is_gone = async {
             while numbers(&backend).await.expect("listed").contains(&2) {
-                sleep(LOOK_EVERY / 4).await;
+                sleep(POLL_INTERVAL / 4).await;
             }
         };
         timeout(Duration::from_secs(60), is_gone).await.expect("it is removed");

@@ -15,7 +15,7 @@ use sanderling_command::process::RecordedProcess;
 /// How often the processes are looked at in one call, and the pause between two looks. A process
 /// may start another one until it stands still. Chosen, not measured.
 const LOOKS_MAX: usize = 5;
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The processes that were stopped, in the order in which they were.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl StoppedProcesses {
             if !self.stop_running(roots, &is_left) {
                 return;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -158,7 +158,7 @@ mod tests {
         let began = Instant::now();
         while !holds() {
             assert!(began.elapsed() < Duration::from_secs(60), "it does not hold in time");
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

@@ -232,3 +232,55 @@ fn bucket_whose_gateway_is_killed_in_a_deletion_shows_nothing_later_for_30_s_and
         }
     });
 }
+
+/// Returns a path of 128 names, as many as a path has. The gateway has two of its own before those
+/// of a key, and refuses the key as too long.
+fn too_deep(begin: &str) -> String {
+    let names = 128 - path(begin).components().count();
+    format!("{begin}{}", "/d".repeat(names))
+}
+
+#[test]
+fn object_whose_name_the_bucket_refuses_can_be_deleted_and_the_rest_gets_there() {
+    let world = InBucket::start();
+    let _datanode = world.with_secret("right", SECRET);
+    make(&world.cluster, "/out");
+    let [alone, in_tree] = ["/out/a", "/out/b"].map(too_deep);
+    let stalls = |number: usize| {
+        let why = until(&format!("stall {number}"), SOON, || {
+            let shown = world.cluster.json(&["fs", "stat", "/out"]);
+            let why = shown["objects"][0]["durability"]["stalled"].as_str().unwrap_or_default();
+            why.contains("takes no object of this name").then(|| why.to_owned())
+        });
+        assert!(why.contains("KeyTooLongError"), "{why}");
+    };
+    let stored = |name: &str, seed: u64, bytes: usize| {
+        block_on(async { put(&world.cluster.client().await, name, seed, bytes).await });
+    };
+    let removed = |words: &[&str]| {
+        let removed = world.cluster.cli(words);
+        assert_eq!(removed.code, 0, "{words:?}: {removed}");
+        let synced = world.cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+    };
+    stored(&alone, 1, BYTES);
+    stored("/out/first", 2, 5000);
+    stalls(1);
+    let waits = world.cluster.cli(&["fs", "rm", "/out/first", "--timeout", "2s"]);
+    assert_ne!(waits.code, 0, "{waits}");
+    removed(&["fs", "rm", &alone]);
+    // A tree with such an object goes, too, when the store has the rest of it.
+    stored(&in_tree, 3, 100);
+    stored("/out/b/second", 4, 5000);
+    stored("/out/third", 5, 5000);
+    stalls(2);
+    removed(&["fs", "rm", "-r", "/out/b", "--timeout", "60s"]);
+    block_on(async {
+        let archive = world.archive.client().await;
+        for (name, seed) in [("first", 2), ("third", 5)] {
+            let stored = archive.get(&path(&format!("/archive/out/{name}"))).await;
+            assert!(stored.expect("it is in the bucket") == bytes_of(seed, 5000), "{name}");
+        }
+        archive.stat(&path("/archive/out/b/second")).await.expect_err("it was removed");
+    });
+}

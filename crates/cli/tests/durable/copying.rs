@@ -9,6 +9,7 @@ use crate::cluster::guarded::{Guarded, kept};
 use crate::cluster::http::post;
 use crate::cluster::stores::{add, files, fleet, fleet_with, make, put};
 use crate::cluster::{Cluster, SOON, block_on, bytes_of, path, until};
+use futures_util::future::join_all;
 use sanderling_client::PutOptions;
 use sanderling_protocol::Millis;
 use sanderling_protocol::message::{JobHints, MakeDurable, ObjectKind, RegisterJob};
@@ -580,23 +581,61 @@ fn names_that_no_store_takes_are_refused() {
     make(&cluster, "/out");
     let name = "n".repeat(250);
     let long = format!("/out/{name}/{name}/{name}/{name}/{name}");
-    for refused in [
-        cluster.cli(&["fs", "put", "-p", "/etc/hostname", &long]),
-        cluster.cli(&["fs", "put", "/etc/hostname", "/out/tab\there"]),
+    // With the prefix that a bucket may have, it is too long.
+    let with_prefix = format!("/out/{name}/{name}/{name}/{}", "n".repeat(16));
+    let (control, none) = ("no control characters", "neither U+FFFE nor U+FFFF");
+    for (refused, why) in [
+        (long.as_str(), "of 768 bytes"),
+        (with_prefix.as_str(), "would have 769 of 768 bytes"),
+        ("/out/tab\there", control),
+        ("/out/none\u{fffe}", none),
+        ("/out/d/none\u{ffff}/a", none),
     ] {
-        let is_said = refused.stderr.contains("of 1024 bytes")
-            || refused.stderr.contains("no control characters");
-        assert!(refused.code != 0 && is_said, "{refused}");
+        let refused = cluster.cli(&["fs", "put", "-p", "/etc/hostname", refused]);
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{refused}");
     }
+    let (longest, _) = with_prefix.split_at(with_prefix.len() - 1);
+    let put = cluster.cli(&["fs", "put", "-p", "/etc/hostname", longest]);
+    assert_eq!(put.code, 0, "{put}");
     // Nor do they come with a directory that is renamed.
-    let made = cluster.cli(&["fs", "put", "-p", "/etc/hostname", "/other/tab\there"]);
+    for (from, name, why) in [("/control", "tab\there", control), ("/none", "a\u{fffe}", none)] {
+        let made = cluster.cli(&["fs", "put", "-p", "/etc/hostname", &format!("{from}/{name}")]);
+        assert_eq!(made.code, 0, "{made}");
+        let moved = cluster.cli(&["fs", "mv", from, &format!("/out{from}")]);
+        assert!(moved.code != 0 && moved.stderr.contains(why), "{moved}");
+    }
+    let deep = "/deep/n".to_owned() + &"n".repeat(200);
+    let made = cluster.cli(&["fs", "put", "-p", "/etc/hostname", &deep]);
     assert_eq!(made.code, 0, "{made}");
-    let moved = cluster.cli(&["fs", "mv", "/other", "/out/other"]);
-    assert!(moved.code != 0 && moved.stderr.contains("no control characters"), "{moved}");
+    let below = format!("/out/{name}/{name}/{}", "m".repeat(250));
+    let moved = cluster.cli(&["fs", "mv", "/deep", &below]);
+    assert!(moved.code != 0 && moved.stderr.contains("of 768 bytes"), "{moved}");
     let zero = cluster.cli(&["fs", "mkdir", "/zero", "--durable", "archive", "--backlog-max", "0"]);
     assert!(zero.code != 0, "{zero}");
     let synced = cluster.cli(&["fs", "sync", "/out"]);
     assert_eq!(synced.code, 0, "{synced}");
+}
+
+/// The directory itself counts, too.
+#[test]
+fn rename_of_more_than_4096_objects_into_a_durable_directory_is_refused() {
+    let (cluster, _) = fleet(1);
+    make(&cluster, "/out");
+    block_on(async {
+        let client = cluster.client().await;
+        for begin in (0..4096).step_by(64) {
+            let names: Vec<String> = (begin..begin + 64).map(|it| format!("/many/{it}")).collect();
+            join_all(names.iter().map(|name| put(&client, name, 1, 7))).await;
+        }
+    });
+    let mv = ["fs", "mv", "/many", "/out/many"];
+    let refused = cluster.cli(&mv);
+    let why = "objects renamed in a durable directory at once";
+    assert!(refused.code != 0 && refused.stderr.contains(why), "{refused}");
+    assert_eq!(cluster.cli(&["fs", "stat", "/out/many"]).code, 3, "a part of it was moved");
+    assert_eq!(cluster.cli(&["fs", "rm", "/many/0"]).code, 0);
+    let moved = cluster.cli(&mv);
+    assert_eq!(moved.code, 0, "{moved}");
 }
 
 #[test]

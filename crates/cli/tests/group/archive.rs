@@ -18,23 +18,23 @@ use sanderling_client::{Client, PutOptions};
 const BYTES: usize = 100_000;
 
 /// A cluster whose namenode has an archive in the directory that is returned.
-fn archived(datanodes: usize) -> (Cluster, tempfile::TempDir) {
+pub(crate) fn archived(datanodes: usize) -> (Cluster, tempfile::TempDir) {
     let archive = tempfile::tempdir().expect("a directory for the archive");
     let namenode = vec!["--archive".to_owned(), text(archive.path().join("a"))];
     let cluster = Cluster::start(Shape { datanodes, namenode, ..Shape::default() });
     (cluster, archive)
 }
 
-fn place(archive: &tempfile::TempDir) -> String {
+pub(crate) fn place(archive: &tempfile::TempDir) -> String {
     text(archive.path().join("a"))
 }
 
-async fn store(client: &Client, seed: u64) {
+pub(crate) async fn store(client: &Client, seed: u64) {
     let to = path(&format!("/{seed}"));
     client.put(&to, bytes_of(seed, BYTES), &PutOptions::default()).await.expect("stored");
 }
 
-async fn assert_stored(client: &Client, seeds: std::ops::Range<u64>) {
+pub(crate) async fn assert_stored(client: &Client, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let read = client.get(&path(&format!("/{seed}"))).await.expect("readable");
         assert!(read == bytes_of(seed, BYTES), "/{seed} has other bytes");
@@ -42,7 +42,7 @@ async fn assert_stored(client: &Client, seeds: std::ops::Range<u64>) {
 }
 
 /// Loses the namenode's directory, and makes another one from the archive.
-fn recover(cluster: &Cluster, archive: &str, flags: &[&str]) -> Ran {
+pub(crate) fn recover(cluster: &Cluster, archive: &str, flags: &[&str]) -> Ran {
     let catalog = cluster.path("catalog");
     if catalog.exists() && !flags.contains(&"--replace") {
         fs::rename(&catalog, cluster.path("lost")).expect("renamed");
@@ -60,7 +60,7 @@ async fn gauge(cluster: &Cluster, name: &str) -> f64 {
 }
 
 /// Waits until everything that was acknowledged by now is in the archive.
-async fn until_archived(cluster: &Cluster) {
+pub(crate) async fn until_archived(cluster: &Cluster) {
     let (acknowledged, limit) = (Instant::now(), Instant::now() + SOON);
     loop {
         let lag = gauge(cluster, "sanderling_namenode_archive_lag_seconds").await;
@@ -529,7 +529,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Returns the object of the newest generation whose name begins so.
-fn object(archive: &str, begin: &str) -> PathBuf {
+pub(crate) fn object(archive: &str, begin: &str) -> PathBuf {
     let names = |path: &Path| {
         let mut names: Vec<PathBuf> =
             fs::read_dir(path).expect("listed").flatten().map(|entry| entry.path()).collect();

@@ -8,6 +8,7 @@ mod disk;
 mod lots;
 
 mod archive;
+mod archive_pieces;
 mod archive_stores;
 mod backup;
 mod ends;

@@ -186,6 +186,19 @@ fn full_fleet_is_said_and_what_was_stored_stays() {
     assert!(std::fs::read(back).expect("fetched") == bytes_of(2, 3 << 20));
 }
 
+/// The client's pauses are 250 ms at most, so it tries some hundred times.
+#[test]
+fn put_that_waits_for_room_tries_until_its_timeout_however_often_that_is() {
+    let cluster = Cluster::start(Shape { datanodes: 1, dram: "8MiB", ..Shape::default() });
+    let local = cluster.path("big");
+    std::fs::write(&local, bytes_of(1, 20 << 20)).expect("written");
+    let local = local.to_str().expect("UTF-8");
+    let put = ["fs", "put", local, "/big", "--class", "dram:wait", "--timeout", "25s"];
+    let ran = cluster.cli(&put);
+    assert_refused(&ran, 124, &["next:"]);
+    assert!(ran.took > Duration::from_secs(24), "it gave up after {:?}: {ran}", ran.took);
+}
+
 #[test]
 fn quota_is_kept() {
     let cluster = Cluster::of(2);

@@ -279,6 +279,28 @@ fn many_short_pieces_become_one() {
     assert_eq!(rig.store.recover(), rig.directory.written);
 }
 
+/// A namenode stores in a loop what is next, until nothing is.
+#[test]
+fn journal_of_many_pieces_of_eight_mebibytes_is_stored_to_its_end() {
+    const MIB: u64 = 1 << 20;
+    let mut archive = Archive::new(ClusterId(7));
+    let mut bytes = 0;
+    while bytes < 64 * MIB {
+        bytes += 100_000;
+        let end = JournalEnd { first: 0, bytes, commands: bytes };
+        archive.look(&DirectoryFiles { end, ..DirectoryFiles::default() });
+        while let Some((first, piece)) = archive.next_piece() {
+            let object = ArchiveObject::Piece(first, piece);
+            assert!(archive.objects().all(|it| it != object), "{object} is stored already");
+            assert!(piece.to - piece.from <= PIECE_BYTES_MAX, "{object} is too long");
+            archive.stored(object);
+        }
+        assert!(archive.is_complete(), "{bytes} bytes");
+        let pieces = archive.objects().count() as u64;
+        assert!(pieces <= SHORT_PIECES_MAX as u64 + bytes / (4 * MIB), "{pieces} of {bytes} bytes");
+    }
+}
+
 #[test]
 fn segment_that_was_pruned_before_it_was_stored_waits_for_the_snapshot_after_it() {
     let mut rig = Rig::new();

@@ -5,8 +5,8 @@
 //! store shows is always a state that the directory has had.
 
 use sanderling_protocol::limits::{
-    DURABLE_DIRECTORIES_MAX, LIST_PAGE_MAX, STORE_CHANGES_PER_ORDER_MAX, STORE_NAME_BYTES_MAX,
-    STORES_PER_NODE_MAX, TEXT_BYTES_MAX,
+    DURABLE_DIRECTORIES_MAX, LIST_PAGE_MAX, STORE_CHANGES_PER_ORDER_MAX, STORE_KEY_BYTES_MAX,
+    STORE_NAME_BYTES_MAX, STORES_PER_NODE_MAX, TEXT_BYTES_MAX,
 };
 use sanderling_protocol::message::{
     AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableProgress, DurableRecord,
@@ -29,13 +29,10 @@ use super::orders::Orders;
 /// reads the work (`VIEW_PAUSE` of `durable`).
 const STORE_PAUSE: Millis = Millis(50);
 
-/// Most bytes of a name in a store: what S3 takes.
-const KEY_BYTES_MAX: usize = 1024;
-
 /// Most objects that one rename brings into a durable directory, or moves within one: each becomes
 /// a change. A sixteenth of the changes that may wait (`DURABLE_CHANGES_MAX`), and as many as a
 /// page of a listing has.
-const RENAMED_MAX: usize = 4096;
+pub(super) const RENAMED_MAX: usize = 4096;
 
 /// Changes from the first on among which a deletion that waits looks for lost objects: as many as a
 /// datanode gets with one order.
@@ -525,7 +522,7 @@ impl Catalog {
 
     /// Refuses to delete a tree that waits for its store. What has bytes missing in it goes at
     /// once, as it comes first in the queue: the store gets neither that nor what comes after it,
-    /// so the tree would wait for ever.
+    /// so the tree would wait for ever. So does the first object if its store refuses it for good.
     pub(super) fn check_may_go(
         &mut self,
         id: ObjectId,
@@ -536,6 +533,14 @@ impl Catalog {
             for lost in self.first_lost_below(id) {
                 self.delete_tree(lost, orders);
             }
+        }
+        if checked.is_err()
+            && let Some(refused) = self.refused_at(id)
+        {
+            if refused == id {
+                return Ok(());
+            }
+            self.delete_tree(refused, orders);
         }
         checked
     }
@@ -585,29 +590,6 @@ impl Catalog {
         let Some((directory, _)) = self.durable_at(parent) else { return Ok(()) };
         self.check_adopted(directory)?;
         self.container_child(parent, name).map_or(Ok(()), |id| self.check_not_waiting(id))
-    }
-
-    /// Refuses to rename what has names that a store does not take to a place below a durable
-    /// directory. It is for requests: the rename of a log is applied as it was. Cost: at most as
-    /// many objects as one rename may bring.
-    pub(crate) fn check_renamed_names(&self, from: &Path, to: &Path) -> Result<(), Refusal> {
-        if self.durables.is_empty() {
-            return Ok(());
-        }
-        let above = to.parent().and_then(|above| self.resolve(&above).ok());
-        let (Some(above), Ok(id)) = (above, self.resolve(from)) else { return Ok(()) };
-        if self.durable_at(above).is_none() {
-            return Ok(());
-        }
-        let (mut found, mut next) = (vec![id], 0);
-        while let Some(at) = found.get(next).copied().filter(|_| next <= RENAMED_MAX) {
-            next += 1;
-            if at != id {
-                Self::check_key_name(self.objects[&at].name.as_str())?;
-            }
-            found.extend(self.names.children(at).take(RENAMED_MAX + 1));
-        }
-        Ok(())
     }
 
     /// Refuses a rename that stores cannot follow. Returns what must be read back first. Cost: at
@@ -707,7 +689,7 @@ impl Catalog {
     }
 
     /// Refuses a name with characters that a store does not take.
-    fn check_key_name(name: &str) -> Result<(), Refusal> {
+    pub(super) fn check_key_name(name: &str) -> Result<(), Refusal> {
         if !name.chars().any(char::is_control) {
             return Ok(());
         }
@@ -717,10 +699,11 @@ impl Catalog {
 
     /// Refuses a name that would be too long in a store.
     fn check_key_length(length: usize, name: &str) -> Result<(), Refusal> {
-        if length <= KEY_BYTES_MAX {
+        if length <= STORE_KEY_BYTES_MAX {
             return Ok(());
         }
-        let why = format!("its name in the store would have {length} of {KEY_BYTES_MAX} bytes");
+        let most = STORE_KEY_BYTES_MAX;
+        let why = format!("its name in the store would have {length} of {most} bytes");
         Err(Refusal::BadPath { path: name.to_owned(), why })
     }
 

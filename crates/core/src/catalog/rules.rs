@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 /// ([`DurableAction::Record`](super::DurableAction::Record)), which programs of before cannot read.
 /// A deletion that names its object, and is not recursive, leaves durable directories and the roots
 /// of jobs.
+/// An object that its store refuses for good may be deleted before the store has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Rules(pub(super) u32);
 
@@ -112,6 +113,11 @@ impl Rules {
     /// Returns whether a durable directory or a job's root stays when it is removed as one that is
     /// empty.
     pub(super) const fn keeps_marked_directories(self) -> bool {
+        self.0 >= 11
+    }
+
+    /// Returns whether an object may be deleted whose name its store refuses for good.
+    pub(super) const fn deletes_refused(self) -> bool {
         self.0 >= 11
     }
 }

@@ -90,7 +90,8 @@ const DOUBT_PAUSE: Millis = Millis(100);
 
 /// Returns whether the log decided a refusal: it is the change's outcome then, also for a repeat.
 /// All others are given before a change reaches the log.
-const fn is_of_the_log(refusal: &Refusal) -> bool {
+#[must_use]
+pub const fn is_of_the_log(refusal: &Refusal) -> bool {
     !matches!(
         refusal,
         Refusal::RetryAfter { .. }
@@ -146,8 +147,7 @@ impl ChangeAttempts {
             recovery => recovery,
         };
         match retry.failed(now, recovery) {
-            RetryDecision::Again { pause, .. } => NextAttempt::Again { pause, as_other_client },
-            RetryDecision::GiveUp if leaves_doubt => NextAttempt::TooLate,
+            RetryDecision::Again { pause } => NextAttempt::Again { pause, as_other_client },
             RetryDecision::GiveUp => NextAttempt::GiveUp,
             RetryDecision::TooLate => NextAttempt::TooLate,
         }

@@ -43,7 +43,9 @@ impl DurableDrain {
             return true;
         }
         let sources = PartSources::default();
-        let Some(node) = self.choose_node(directory, &sources, task.avoid) else { return false };
+        let Some(node) = self.choose_node(directory, &sources, task.avoid, false) else {
+            return false;
+        };
         let address = self.nodes[&node].0.address.clone();
         self.set_busy(id);
         let call = self.call(CallPurpose::Adopt { directory: id, node });

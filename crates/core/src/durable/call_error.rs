@@ -2,11 +2,13 @@
 
 use std::error::Error as StdError;
 
+use sanderling_protocol::message::refused_name;
 use sanderling_protocol::order::OrderReply;
 use sanderling_protocol::{NodeId, Refusal};
 use thiserror::Error;
 
-use super::upload_time::UPLOAD_ENDS_WITHIN;
+/// Most characters that are shown of a name that a store refuses: the namenode keeps 256 of all.
+const NAME_CHARS_MAX: usize = 60;
 
 /// A reason why an order to a datanode did not bring what it was sent for.
 #[derive(Debug, Error)]
@@ -26,7 +28,7 @@ pub enum DurableCallError {
         cause: Box<dyn StdError + Send + Sync>,
     },
     /// The datanode has given the order up, and ended the upload that it began for it.
-    #[error("node {node} could not send an order's parts within {most}", most = UPLOAD_ENDS_WITHIN)]
+    #[error("node {node} could not send an order's parts in the time that it has for them")]
     GivenUp {
         /// The datanode.
         node: NodeId,
@@ -62,6 +64,14 @@ impl DurableCallError {
         }
     }
 
+    /// Returns why a change with that number stalls its directory by this error.
+    pub(super) fn stall(&self, number: u64) -> String {
+        match self {
+            Self::Refused(refusal) => stall_by(refusal, number),
+            error => error.to_string(),
+        }
+    }
+
     /// Returns whether the order came to no end in its time.
     pub(super) const fn is_out_of_time(&self) -> bool {
         matches!(self, Self::NoAnswer { .. } | Self::GivenUp { .. })
@@ -71,6 +81,19 @@ impl DurableCallError {
     /// the store. Another failure may be that datanode's alone: the store is full all the same.
     pub(super) const fn is_unread(&self) -> bool {
         matches!(self, Self::Refused(Refusal::RetryAfter { .. }))
+    }
+}
+
+/// Returns why a change with that number stalls its directory by a refusal of a datanode. A
+/// datanode refuses a name if its store never takes an object by it.
+pub(super) fn stall_by(refusal: &Refusal, number: u64) -> String {
+    match refusal {
+        Refusal::BadPath { path, why } => {
+            let name: String = path.chars().take(NAME_CHARS_MAX).collect();
+            let more = if name.len() < path.len() { "..." } else { "" };
+            refused_name(number, &format!("{name:?}{more}: {why}"))
+        }
+        refusal => refusal.to_string(),
     }
 }
 

@@ -28,6 +28,18 @@ const ENDS_OTHERS_AFTER: u32 = 5;
 /// while bytes leave with nodes are shorter. Chosen, not measured.
 const ENDS_NONE_WITHIN: Millis = Millis(6_000);
 
+/// Parts of all uploads together that one order completes, if it completes several. A bucket's
+/// answer to a part has 34 bytes mostly, and an order has at most 16 MiB. Chosen, not measured.
+const COMPLETED_PARTS_MAX: usize = 100_000;
+
+/// Bytes of an order to send parts, beyond which no further block is added: three quarters of the
+/// longest frame. With addresses of 20 bytes it names 240,000 blocks. A part that needs more of
+/// them ends there.
+const ORDER_BYTES_MAX: usize = 12 << 20;
+
+/// Most bytes of the numbers of a block in an order, beside its address.
+const BLOCK_NUMBERS_BYTES_MAX: usize = 32;
+
 /// One durable directory.
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -85,6 +97,8 @@ pub(super) struct Task {
     pub(super) avoid: Option<NodeId>,
     /// Where its next bytes were when they were looked up and no node was free to send them.
     pub(super) waits_with: Option<PartSources>,
+    /// The blocks that its next part begins with, where a layout had less than the part.
+    pub(super) begun_part: Option<Box<Layout>>,
     /// An order for it did not end in its time: it goes part by part from then on.
     pub(super) is_slow: bool,
     /// How often the store had no room for it while it was the first change, since its bytes could
@@ -184,6 +198,7 @@ impl Directory {
                         retry_at: None,
                         avoid: None,
                         waits_with: None,
+                        begun_part: None,
                         is_slow: false,
                         failed_first: 0,
                         failed_first_at: None,
@@ -276,7 +291,7 @@ impl Directory {
     ///
     /// No name changes by which an object is `read` back at the moment.
     pub(super) fn ready(&self, now: Instant, read: &[String]) -> Vec<(u64, StoreChange)> {
-        let mut ready = Vec::new();
+        let (mut ready, mut sent) = (Vec::new(), 0);
         for (number, task) in self.tasks.iter().take(STORE_CHANGES_PER_ORDER_MAX) {
             if task.retry_at.is_some_and(|at| at > now) || task.is_calling {
                 break;
@@ -292,6 +307,10 @@ impl Directory {
             let key = task.key.clone();
             let change = match (task.kind, &task.stage) {
                 (DurableChangeKind::Put { bytes, .. }, Stage::Recorded { upload, parts }) => {
+                    sent += parts.len();
+                    if sent > COMPLETED_PARTS_MAX && !ready.is_empty() {
+                        break;
+                    }
                     let (upload, parts) = (upload.clone(), parts.clone());
                     StoreChange::Complete { key, upload, parts, bytes }
                 }
@@ -340,6 +359,16 @@ impl Directory {
 }
 
 impl Task {
+    /// Returns the offset of the bytes to send next whose places are to be looked up.
+    pub(super) fn next_offset(&self) -> u64 {
+        let begun = self.begun_part.as_ref().and_then(|begun| begun.next_offset);
+        match (begun, &self.stage) {
+            (Some(offset), _) => offset,
+            (None, Stage::Uploading { next, .. }) => *next,
+            (None, _) => 0,
+        }
+    }
+
     /// Returns the upload that must be ended before anything else is done for the change.
     pub(super) fn ended_upload(&self) -> Option<&String> {
         match &self.stage {
@@ -384,14 +413,34 @@ fn overlaps(one: &str, other: &str) -> bool {
     is_below(one, other) || is_below(other, one)
 }
 
+/// Joins a layout with the blocks of a begun part before it.
+pub(super) fn joined(begun: Option<Box<Layout>>, layout: Layout) -> Layout {
+    let Some(begun) = begun else { return layout };
+    let Layout { inline, mut blocks, mut places, .. } = *begun;
+    blocks.extend(layout.blocks);
+    places.extend(layout.places);
+    Layout { inline, blocks, places, ..layout }
+}
+
+/// What is sent next of an object, as far as a layout has its blocks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CutLayout {
+    /// Parts, and the offset behind them.
+    Parts(Vec<UploadPart>, u64),
+    /// Less than a part, which goes on behind the layout.
+    Begun,
+    /// The blocks do not follow each other, or one has no place.
+    Gap,
+}
+
 /// Cuts the first bytes of a layout, which begin at `from`, into parts of so many bytes, at most so
-/// many. Returns the parts and the offset behind them; `None` if the layout has a gap.
+/// many.
 pub(super) fn parts_of(
     layout: &Layout,
     from: u64,
     first: usize,
     (part_bytes, parts_max): (u64, usize),
-) -> Option<(Vec<UploadPart>, u64)> {
+) -> CutLayout {
     let mut parts: Vec<UploadPart> = Vec::new();
     let mut end = from;
     let mut inline = match (&layout.inline, from) {
@@ -400,24 +449,32 @@ pub(super) fn parts_of(
     };
     let mut open = new_part(first, from, std::mem::take(&mut inline));
     end += open.inline.len() as u64;
+    let mut order_bytes = 0;
     let mut addresses = BTreeMap::new();
     for place in &layout.places {
         addresses.insert(place.node, place.address.clone());
     }
     for block in layout.blocks.iter().filter(|block| block.offset >= from) {
-        let node = block.home?;
+        let Some((node, address)) = block.home.and_then(|id| addresses.get_key_value(&id)) else {
+            return CutLayout::Gap;
+        };
         if block.offset != end {
-            return None;
+            return CutLayout::Gap;
         }
-        let address = addresses.get(&node)?.clone();
+        order_bytes += address.len() + BLOCK_NUMBERS_BYTES_MAX;
+        let is_full = order_bytes > ORDER_BYTES_MAX;
+        if is_full && !parts.is_empty() {
+            return CutLayout::Parts(parts, open.offset);
+        }
+        let (node, address) = (*node, address.clone());
         let (epoch, length) = (block.epoch, block.length);
         open.blocks.push(UploadBlock { block: block.block, epoch, length, node, address });
         end += u64::from(length);
-        if end - open.offset >= part_bytes {
+        if is_full || end - open.offset >= part_bytes {
             let number = first + parts.len() + 1;
             parts.push(std::mem::replace(&mut open, new_part(number, end, Vec::new())));
-            if parts.len() == parts_max {
-                return Some((parts, end));
+            if is_full || parts.len() == parts_max {
+                return CutLayout::Parts(parts, end);
             }
         }
     }
@@ -428,7 +485,11 @@ pub(super) fn parts_of(
         // What is left over begins the next order's first part.
         end = open.offset;
     }
-    (!parts.is_empty() || is_whole).then_some((parts, end))
+    match layout.next_offset {
+        _ if is_whole || !parts.is_empty() => CutLayout::Parts(parts, end),
+        Some(_) => CutLayout::Begun,
+        None => CutLayout::Gap,
+    }
 }
 
 fn new_part(number: usize, offset: u64, inline: Vec<u8>) -> UploadPart {

@@ -20,8 +20,11 @@ mod choosing;
 mod content;
 mod datanodes;
 mod failing;
+mod late_orders;
 mod late_reports;
+mod long_orders;
 mod mistakes;
+mod refused_names;
 mod renaming;
 mod restoring;
 mod room;
@@ -162,6 +165,10 @@ struct World {
     promised: BTreeSet<ObjectId>,
     /// Orders and reports that take effect later, without an answer, and their managers.
     late: Vec<(Instant, Nonce, DurableOutput)>,
+    /// Orders whose datanodes are paused before they begin with them.
+    held_up: Vec<(Instant, DurableOutput)>,
+    /// For how long they are, if that is drawn.
+    pauses: Option<Draw>,
     /// All changes so far, with the bytes that they give a name.
     history: BTreeMap<u64, (DurableChange, Content)>,
     /// The changes of uploads that were reported.
@@ -212,6 +219,8 @@ impl World {
             written: BTreeMap::new(),
             promised: BTreeSet::new(),
             late: Vec::new(),
+            held_up: Vec::new(),
+            pauses: mistake.is_none().then_some(Draw(seed ^ 0x5bd1_e995)),
             history: BTreeMap::new(),
             numbers: BTreeMap::new(),
             completed: BTreeSet::new(),
@@ -390,8 +399,8 @@ impl World {
                 }
                 DurableInput::Aborted { call, is_done: true }
             }
-            DurableOutput::Change { call, changes, .. } => {
-                DurableInput::Changed { call, answer: Some(self.change_store(&changes)?) }
+            DurableOutput::Change { call, directory, changes, .. } => {
+                DurableInput::Changed { call, answer: Some(self.order(directory, &changes)?) }
             }
             DurableOutput::Restore { call, node, loss, .. } => {
                 DurableInput::Restored { call, answer: self.restore(node, &loss) }
@@ -520,7 +529,10 @@ impl World {
             let is_change = matches!(output, DurableOutput::Change { .. });
             let answer = match if with_faults { self.draw.below(12) } else { 11 } {
                 _ if self.is_for_nothing(&output) => None,
-                0 => None,
+                0 => {
+                    self.hold_up(&output);
+                    None
+                }
                 1 => {
                     self.execute(&output)?;
                     None
@@ -569,17 +581,37 @@ impl World {
     /// not follow on what was reported since.
     fn be_late(&mut self) -> Result<(), String> {
         let now = self.now;
+        let (begun, held_up): (Vec<_>, Vec<_>) =
+            self.held_up.drain(..).partition(|(at, _)| *at <= now);
+        self.held_up = held_up;
+        for (_, output) in begun {
+            if let DurableOutput::Change { directory, changes, .. } = &output
+                && !self.is_for_nothing(&output)
+            {
+                self.order(*directory, changes)?;
+            }
+        }
         let (mut due, later): (Vec<_>, Vec<_>) =
             self.late.drain(..).partition(|(at, ..)| *at <= now);
         self.late = later;
         due.sort_by_key(|(at, ..)| *at);
         for (_, holder, output) in due {
-            if let DurableOutput::Report { record, .. } = output {
-                let _ = self.report(holder, record);
-            } else if self.has_late_reports {
-                self.execute(&self.without_passed_removals(output))?;
-            } else {
-                self.execute(&output)?;
+            match output {
+                DurableOutput::Report { record, .. } => {
+                    let _ = self.report(holder, record);
+                }
+                // Its datanode has begun with it in time.
+                output @ DurableOutput::Change { .. } => {
+                    let is_filtered = self.has_late_reports;
+                    let output =
+                        if is_filtered { self.without_passed_removals(output) } else { output };
+                    if let DurableOutput::Change { changes, .. } = &output {
+                        self.change_store(changes)?;
+                    }
+                }
+                output => {
+                    self.execute(&output)?;
+                }
             }
         }
         Ok(())
@@ -668,7 +700,8 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let is_empty = self.work().0.iter().all(|it| it.changes.is_empty());
-        let is_quiet = self.late.is_empty() && self.datanodes.is_calm();
+        let is_late = !self.late.is_empty() || !self.held_up.is_empty();
+        let is_quiet = !is_late && self.datanodes.is_calm();
         is_empty && is_quiet && self.catalog.durable_losses().is_empty()
     }
 

@@ -9,9 +9,10 @@
 use std::collections::VecDeque;
 
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
-use sanderling_protocol::{Instant, Millis, Order, OrderReply, Refusal};
+use sanderling_protocol::{Instant, Millis, Order, OrderReply, Policy, Refusal};
 
 use crate::catalog::DatanodeOrder;
+use crate::group_generation::GroupGeneration;
 use crate::membership::Probe;
 use crate::retry::doubled;
 
@@ -56,6 +57,30 @@ impl OrderKind {
             Order::FenceBlocks { .. } => Self::BlockFence,
             _ => Self::Other,
         }
+    }
+}
+
+/// The leadership of a namenode that is about to send an order.
+#[derive(Debug, Clone, Copy)]
+pub struct OrderLeadership {
+    /// The term in which it leads; 0 if it is alone.
+    pub term: u64,
+    /// The founding of its group; the default if it is alone.
+    pub generation: GroupGeneration,
+    /// Whether it serves.
+    pub serves: bool,
+}
+
+impl OrderLeadership {
+    /// Returns whether an order that was decided in a term may be sent to a node with that policy,
+    /// `None` if the catalog does not have the node. A leader between the two terms may have
+    /// decided otherwise. Before the founder of a group leads it, there is no other leader: what it
+    /// has decided alone counts.
+    #[must_use]
+    pub fn may_send(&self, decided_in: u64, policy: Option<Policy>) -> bool {
+        let is_present = policy.is_some_and(|policy| policy != Policy::Gone);
+        let is_founder = self.term == self.generation.first_term() + 1;
+        is_present && self.serves && (self.term == decided_in || is_founder)
     }
 }
 
@@ -230,6 +255,25 @@ mod tests {
         assert_eq!(queue.answered(Some(Err(other))), Some(OrderStep::NodeEnded));
         assert_eq!(queue.first(Instant(0)), None);
         assert_eq!(queue.answered(None), None);
+    }
+
+    fn leads(term: u64) -> OrderLeadership {
+        OrderLeadership { term, generation: GroupGeneration::default(), serves: true }
+    }
+
+    #[test]
+    fn order_of_another_term_is_not_sent_nor_one_to_a_node_that_is_gone() {
+        let active = Some(Policy::Active);
+        assert!(leads(0).may_send(0, active), "a namenode alone");
+        assert!(leads(3).may_send(3, active));
+        assert!(!leads(5).may_send(3, active), "another has led in between");
+        assert!(leads(1).may_send(0, active), "the founder has decided it alone");
+        assert!(!leads(2).may_send(0, active));
+        for policy in [None, Some(Policy::Gone)] {
+            assert!(!leads(3).may_send(3, policy), "{policy:?}");
+        }
+        assert!(leads(3).may_send(3, Some(Policy::Draining)));
+        assert!(!OrderLeadership { serves: false, ..leads(3) }.may_send(3, active));
     }
 
     #[test]

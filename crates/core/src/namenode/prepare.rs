@@ -101,6 +101,7 @@ impl Namenode {
             }
             Request::MakeDirectory { path, kind, parents, is_listed } => {
                 self.catalog.check_backlog(&path)?;
+                self.catalog.check_new_name(&path)?;
                 Action::MakeDirectory { path, kind, parents, is_listed }
             }
             Request::Publish { object, lease, lengths } => {
@@ -127,6 +128,7 @@ impl Namenode {
             }
             Request::Concat(request) => {
                 self.catalog.check_backlog(&request.to)?;
+                self.catalog.check_new_name(&request.to)?;
                 Action::Concat(request)
             }
             Request::RegisterJob(request) => Action::RegisterJob(request),
@@ -283,6 +285,7 @@ impl Namenode {
 
     fn create(&mut self, now: Instant, request: Create) -> Result<Action, Answered> {
         self.catalog.check_backlog(&request.path)?;
+        self.catalog.check_new_name(&request.path)?;
         let sizes = if request.inline.is_some() {
             Vec::new()
         } else {

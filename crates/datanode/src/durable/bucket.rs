@@ -13,24 +13,40 @@ use object_store::{
     UpdateVersion,
 };
 
+use sanderling_core::durable::{NamedOwner, PART_BYTES_MIN};
 use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 
-use super::NamedOwner;
 use super::listing::SliceBuilder;
 use super::opened_directories::may_be_object;
 use super::own_names::OWNER_NAME;
-use super::store_error::StoreError;
+use super::store_error::{StoreError, is_no_name};
+
+/// Characters that no document in XML may have, besides control characters, which no name has.
+const NOT_IN_XML: [char; 2] = ['\u{fffe}', '\u{ffff}'];
+
+/// How requests are sent to a bucket.
+#[derive(Debug)]
+pub(super) struct BucketClients {
+    pub(super) store: AmazonS3,
+    /// Removes each object by a request of its own.
+    pub(super) single: AmazonS3,
+    /// Waits for longer: for parts that are longer than the shortest.
+    pub(super) long_parts: AmazonS3,
+}
 
 /// A bucket, or what begins with a prefix in it.
 #[derive(Debug)]
 pub(super) struct Bucket {
     store: AmazonS3,
+    single: AmazonS3,
+    long_parts: AmazonS3,
     prefix: Path,
 }
 
 impl Bucket {
-    pub(super) const fn new(store: AmazonS3, prefix: Path) -> Self {
-        Self { store, prefix }
+    pub(super) fn new(clients: BucketClients, prefix: Path) -> Self {
+        let BucketClients { store, single, long_parts } = clients;
+        Self { store, single, long_parts, prefix }
     }
 
     fn place(&self, key: &str) -> Result<Path, StoreError> {
@@ -80,7 +96,7 @@ impl Bucket {
         };
         let seen = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: None };
         let named = NamedOwner::of(&String::from_utf8_lossy(&found.bytes().await?));
-        if named.owner != wanted {
+        if named.check(wanted).is_err() {
             self.replace_owner(&named.replaced_by(wanted), seen).await?;
         }
         Ok(Some(named))
@@ -153,7 +169,9 @@ impl Bucket {
     ) -> Result<String, StoreError> {
         let (place, upload) = (self.place(key)?, upload.to_owned());
         let payload = PutPayload::from_iter(part);
-        let sent = self.store.put_part(&place, &upload, number as usize, payload).await?;
+        let is_long = payload.content_length() as u64 > PART_BYTES_MIN;
+        let client = if is_long { &self.long_parts } else { &self.store };
+        let sent = client.put_part(&place, &upload, number as usize, payload).await?;
         Ok(sent.content_id)
     }
 
@@ -175,8 +193,10 @@ impl Bucket {
     }
 
     pub(super) async fn remove(&self, key: &str) -> Result<(), StoreError> {
-        match self.store.delete(&self.place(key)?).await {
+        match self.single.delete(&self.place(key)?).await {
             Ok(()) => Ok(()),
+            // No object can have the name.
+            Err(error) if is_no_name(&error) => Ok(()),
             // The object is gone, or the whole bucket.
             Err(error @ object_store::Error::NotFound { .. }) => match self.read_owner().await? {
                 Some(_) => Ok(()),
@@ -192,11 +212,27 @@ impl Bucket {
             let is_ours = may_be_object(found.location.as_ref(), found.size);
             std::future::ready(is_ours)
         };
-        let places = listed.try_filter(ours).map_ok(|found| found.location).boxed();
+        // A request that names several objects is a document, and some names cannot be in one.
+        let single = self.single.clone();
+        let named = move |found: object_store::ObjectMeta| {
+            let single = single.clone();
+            async move {
+                if !found.location.as_ref().contains(NOT_IN_XML) {
+                    return Ok(Some(found.location));
+                }
+                match single.delete(&found.location).await {
+                    Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        let places = listed.try_filter(ours).try_filter_map(named).boxed();
         let mut removed = self.store.delete_stream(places);
         while let Some(one) = removed.next().await {
             match one {
                 Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                // Nothing can be below the name.
+                Err(error) if is_no_name(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -20,13 +20,13 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use sanderling_core::durable::STORE_OPERATION_MAX;
+use sanderling_core::durable::{NamedOwner, STORE_OPERATION_MAX};
 use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 
 use super::opened_directories::{Missing, ObjectPlace, PlaceError};
 use super::own_names::OWNER_NAME;
 use super::store_error::StoreError;
-use super::{NamedOwner, listing, overlaps};
+use super::{listing, overlaps};
 
 /// Where uploads are, below [`STORE_OWN_NAME`].
 const UPLOADS_NAME: &str = "uploads";
@@ -159,7 +159,7 @@ impl Files {
             return Err(StoreError::TooLate);
         }
         let found = NamedOwner::of(&fs::read_to_string(self.owner())?);
-        if found.owner != wanted {
+        if found.check(wanted).is_err() {
             self.replace_owner(&found.replaced_by(wanted))?;
         }
         self.end_uploads()?;
@@ -212,7 +212,7 @@ impl Files {
 
     fn check_named(&self, wanted: &str) -> Result<(), StoreError> {
         let found = NamedOwner::of(&fs::read_to_string(self.owner())?);
-        if found.owner == wanted { Ok(()) } else { Err(found.refusal()) }
+        Ok(found.check(wanted)?)
     }
 
     fn replace_owner(&self, text: &str) -> Result<(), StoreError> {
@@ -430,9 +430,14 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
 /// Returns `None` if what an operation was to find is not there.
 fn there<T>(outcome: Result<T, PlaceError>) -> Result<Option<T>, PlaceError> {
     match outcome {
-        Err(PlaceError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(PlaceError::Io(error)) if is_nothing(&error) => Ok(None),
         outcome => outcome.map(Some),
     }
+}
+
+/// Returns whether an error shows that there is no file of a name, or can be none.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename)
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {

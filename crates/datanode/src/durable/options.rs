@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use object_store::path::Path;
-use sanderling_core::durable::STORE_OPERATION_MAX;
+use sanderling_core::durable::{STORE_OPERATION_MAX, part_within};
+use sanderling_protocol::limits::STORE_PREFIX_BYTES_MAX;
 use thiserror::Error;
 
 use super::Medium;
-use super::bucket::Bucket;
+use super::bucket::{Bucket, BucketClients};
 use super::files::Files;
 use super::overlaps::{self, StorePlace};
 use crate::object::{ObjectOptions, ObjectTierError, UnusableStore};
@@ -59,6 +60,17 @@ pub enum DurableStoreError {
         /// What is wrong with the store.
         #[source]
         cause: Box<UnusableStore>,
+    },
+    /// The part of the URL after the bucket leaves too few bytes for the names of objects.
+    #[error(
+        "the store {name} has {bytes} bytes after its bucket, with a slash, of which it may have \
+         {STORE_PREFIX_BYTES_MAX}: names of objects follow them; choose a shorter prefix"
+    )]
+    LongPrefix {
+        /// Its name.
+        name: String,
+        /// The bytes.
+        bytes: usize,
     },
     /// Two stores have one name.
     #[error("there are two stores named {name}")]
@@ -172,8 +184,24 @@ impl DurableOptions {
             place.map(|it| it.split_once('/').unwrap_or((it, ""))).ok_or_else(unknown)?;
         let prefix = Path::parse(prefix.trim_end_matches('/'));
         let prefix = prefix.map_err(|error| unusable(error.into()))?;
-        let store = self.bucket_options().s3(bucket).map_err(|error| unusable(error.into()))?;
-        Ok(Medium::Bucket(Bucket::new(store, prefix)))
+        let bytes = prefix.as_ref().len() + 1;
+        if bytes > STORE_PREFIX_BYTES_MAX {
+            return Err(DurableStoreError::LongPrefix { name: self.name.clone(), bytes });
+        }
+        let clients = self.clients(bucket).map_err(unusable)?;
+        Ok(Medium::Bucket(Bucket::new(clients, prefix)))
+    }
+
+    /// Opens a bucket.
+    fn clients(&self, bucket: &str) -> Result<BucketClients, UnusableStore> {
+        let options = self.bucket_options();
+        // The caller's own limit is shorter, except for the longest part that there is.
+        let patient = ObjectOptions { time_max: part_within(u64::MAX).into(), ..options.clone() };
+        Ok(BucketClients {
+            store: options.s3_builder(bucket)?.build()?,
+            single: options.s3_builder(bucket)?.with_disable_bulk_delete(true).build()?,
+            long_parts: patient.s3_builder(bucket)?.build()?,
+        })
     }
 }
 
@@ -196,12 +224,14 @@ mod tests {
     #[tokio::test]
     async fn stores_that_cannot_be_used_are_refused_without_a_request() {
         let other = ("other", "s3://bucket/a");
+        let long = format!("s3://bucket/{}", "p".repeat(256));
         for (store, part) in [
             (("other", "s3://bucket/b"), "there are two stores named other"),
             (("one", "gs://bucket/b"), "s3://bucket/prefix, not at \"gs://bucket/b\""),
             (("one", "file://relative"), "not at \"file://relative\""),
             (("one", "s3://"), "not at \"s3://\""),
             (("one", "s3://bucket/a/b"), "the store one at s3://bucket/a/b lies in the store"),
+            (("one", long.as_str()), "the store one has 257 bytes after its bucket"),
         ] {
             for stores in [[store, other], [other, store]] {
                 let refusal = refusal_of(stores).await;
@@ -209,6 +239,7 @@ mod tests {
             }
         }
         assert_eq!(refusal_of([("one", "s3://bucket/b"), other]).await, "");
+        assert_eq!(refusal_of([("one", &long[..long.len() - 1]), other]).await, "");
         assert_eq!(refusal_of([("one", "file:///none"), other]).await, "");
     }
 

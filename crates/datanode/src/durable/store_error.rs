@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use sanderling_core::durable::OwnerRefusal;
 use sanderling_protocol::amount;
 use sanderling_protocol::message::STORE_OWN_NAME;
 use thiserror::Error;
@@ -11,6 +12,11 @@ use tokio::task::JoinError;
 use super::opened_directories::PlaceError;
 use super::own_names::OWNER_NAME;
 use crate::object::failure::{is_full, short};
+
+/// Codes of S3 servers for a name that no object of the server has: it is too long, or has
+/// characters that the server does not take.
+const NO_NAME_CODES: [&str; 3] =
+    ["KeyTooLongError", "InvalidObjectName", "XMinioInvalidObjectName"];
 
 /// Most characters that are repeated of the code of an S3 server's error: the longest code of S3
 /// has some forty.
@@ -99,6 +105,18 @@ pub(super) enum StoreError {
     Ended(#[from] JoinError),
 }
 
+impl From<OwnerRefusal> for StoreError {
+    fn from(refusal: OwnerRefusal) -> Self {
+        match refusal {
+            OwnerRefusal::Gone => Self::OwnerGone,
+            OwnerRefusal::NotEmpty => Self::NotEmpty,
+            OwnerRefusal::Unnamed => Self::OwnerEmpty,
+            OwnerRefusal::Other { owner } => Self::NotOwned { owner },
+            OwnerRefusal::NothingToAdopt => Self::NothingToAdopt,
+        }
+    }
+}
+
 impl StoreError {
     /// Returns whether the store has no room, or its user no more of it.
     pub(super) fn is_full(&self) -> bool {
@@ -114,6 +132,18 @@ impl StoreError {
         }
     }
 
+    /// Returns whether the store has no object of the name, and never takes one.
+    pub(super) fn is_no_name(&self) -> bool {
+        match self {
+            Self::At { cause: PlaceError::Io(error), .. } => {
+                error.kind() == io::ErrorKind::InvalidFilename
+            }
+            Self::Bucket(error) => is_no_name(error),
+            Self::BadPath(_) => true,
+            _ => false,
+        }
+    }
+
     /// Names the object of the store that an operation failed at.
     pub(super) fn at(self, key: &str) -> Self {
         let key = key.to_owned();
@@ -123,6 +153,16 @@ impl StoreError {
             error => error,
         }
     }
+}
+
+/// Returns whether the server of a bucket refuses the name of an object, whatever is done with it.
+pub(super) fn is_no_name(error: &object_store::Error) -> bool {
+    no_name_code(&error.to_string()).is_some()
+}
+
+/// Returns the code by which a server refuses a name.
+fn no_name_code(text: &str) -> Option<&'static str> {
+    NO_NAME_CODES.into_iter().find(|code| text.contains(&format!("<Code>{code}</Code>")))
 }
 
 /// Returns why a request to a bucket failed, and what to do where that is about credentials.
@@ -137,6 +177,9 @@ fn of_bucket(error: &object_store::Error) -> String {
         return format!(
             "the server denies access{answer}: check {KEYS} of the datanode, and their rights"
         );
+    }
+    if let Some(code) = no_name_code(&text) {
+        return format!("the server refuses the name ({code})");
     }
     // Without keys the library requests some from the machine.
     if ["/latest/api/token", "/latest/meta-data/iam/"].iter().any(|it| text.contains(it)) {
@@ -192,6 +235,24 @@ mod tests {
         let missing = object_store::Error::Generic { store: "S3", source: source.into() };
         let missing = StoreError::from(missing).to_string();
         assert!(missing.starts_with("there are no credentials: start the datanode"), "{missing}");
+    }
+
+    #[test]
+    fn names_that_no_object_has_are_distinguished_from_other_failures() {
+        let answer = |code: &str| {
+            let source = format!(
+                "Error performing POST http://s3/b/k in 1ms - Server returned non-2xx status \
+                 code: 400 Bad Request: <Error><Code>{code}</Code></Error>"
+            );
+            StoreError::from(object_store::Error::Generic { store: "S3", source: source.into() })
+        };
+        assert!(answer("KeyTooLongError").is_no_name());
+        assert!(answer("XMinioInvalidObjectName").is_no_name());
+        assert!(!answer("InvalidArgument").is_no_name() && !answer("SlowDown").is_no_name());
+        let long = StoreError::from(io::Error::from(ErrorKind::InvalidFilename));
+        assert!(!long.is_no_name(), "it is about the store itself");
+        assert!(StoreError::from(io::Error::from(ErrorKind::InvalidFilename)).at("k").is_no_name());
+        assert!(!StoreError::from(io::Error::from(ErrorKind::NotFound)).at("k").is_no_name());
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl ObjectOptions {
     }
 
     /// Returns what makes a bucket by the settings.
-    pub(super) fn s3_builder(&self, bucket: &str) -> Result<AmazonS3Builder, ObjectTierError> {
+    pub(crate) fn s3_builder(&self, bucket: &str) -> Result<AmazonS3Builder, ObjectTierError> {
         self.refuse_users()?;
         // Several crates of the process may use TLS; the first one chooses, and all choose ring.
         let _ = rustls::crypto::ring::default_provider().install_default();

@@ -1,7 +1,6 @@
 //! Orders of the namenode and the manager.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::limits::VERIFIED_PER_ORDER_MAX;
@@ -16,15 +15,13 @@ use super::BlockService;
 const DROPPED_AT_ONCE: usize = 256;
 
 impl BlockService {
-    /// Refuses an order of a leader that was followed by another: what it ordered, it may have
-    /// decided without that one's changes. Term 0 is that of namenodes and managers alone.
+    /// Refuses an order of a leader that was followed by another.
     fn check_term(&self, term: u64) -> Result<(), Refusal> {
-        let newest = self.leader_term.fetch_max(term, Ordering::AcqRel);
-        if term != 0 && term < newest {
+        let mut latest_leader = self.latest_leader.lock();
+        latest_leader.admits(term).inspect_err(|_| {
+            let newest = latest_leader.newest();
             tracing::warn!(term, newest, "an order of an earlier leader is refused");
-            return Err(Refusal::NotLeader { leader: None });
-        }
-        Ok(())
+        })
     }
 
     pub(super) fn order(self: &Arc<Self>, header: Header, body: &[u8]) -> Result<Handled, Refusal> {

@@ -248,13 +248,21 @@ pub(super) async fn put_manifest(
     let json = serde_json::to_vec(manifest).map_err(std::io::Error::other)?;
     let mut bytes = format!("{:08x}\n", crc32c(&json)).into_bytes();
     bytes.extend(json);
-    let name = |number: u64| path(options, generation, &format!("{MANIFEST}{number:012}"));
-    options.store.put(&name(number), bytes.into()).await.map_err(failed(options))?;
-    if let Some(before) = number.checked_sub(1) {
-        // One that stays is not the last.
-        let _ = options.store.delete(&name(before)).await;
+    let path = path(options, generation, &manifest_name(number));
+    options.store.put(&path, bytes.into()).await.map(drop).map_err(failed(options))
+}
+
+/// Returns the name of a manifest.
+pub(super) fn manifest_name(number: u64) -> String {
+    format!("{MANIFEST}{number:012}")
+}
+
+/// Removes an object that no manifest names, if it is there.
+pub(super) async fn remove(options: &ArchiveOptions, path: &Path) -> Result<(), ArchiveError> {
+    match options.store.delete(path).await {
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(failed(options)(error)),
     }
-    Ok(())
 }
 
 /// Returns the names of a generation's objects.

@@ -13,6 +13,20 @@ use crate::time::Millis;
 /// this name.
 pub const STORE_OWN_NAME: &str = ".sanderling";
 
+/// Returns why a directory is stalled by a change whose object the store never takes: it refuses
+/// the object's name. The namenode distinguishes it by this text from what may pass by itself, and
+/// lets the object be deleted.
+#[must_use]
+pub fn refused_name(number: u64, why: &str) -> String {
+    format!("the store takes no object of this name (change {number}): {why}")
+}
+
+/// Returns whether that is why a directory is stalled by a change.
+#[must_use]
+pub fn is_refused_name(stalled: &str, number: u64) -> bool {
+    stalled.starts_with(&refused_name(number, ""))
+}
+
 /// A request about durable directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DurableRequest {

@@ -55,9 +55,8 @@ impl Datanode {
         let Some(report) = &mut self.report else { return };
         for unwanted in report.unwanted(blocks) {
             // What came since the report was made is not what the namenode has judged.
-            let held = self.held(unwanted.block);
-            if !is_forgotten && held.is_some_and(|held| held.epoch == unwanted.epoch) {
-                self.drop_block(unwanted.block, unwanted.epoch);
+            if !is_forgotten {
+                self.drop_block_at(unwanted.block, unwanted.epoch);
             }
         }
         self.report_next(context);

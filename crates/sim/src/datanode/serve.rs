@@ -3,7 +3,7 @@
 
 use sanderling_core::block_table::{StoreAdmission, StoreRequest, WriteAdmission, WriteRequest};
 use sanderling_core::datanode::{
-    Damages, DrainThrottle, Egress, PushOutcome, PushRate, PushTargets, push_failed,
+    Damages, DrainThrottle, Egress, LatestLeader, PushOutcome, PushRate, PushTargets, push_failed,
 };
 use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{BlockId, Epoch, NodeId, Nonce, Order, OrderReply, Refusal, Request};
@@ -35,6 +35,7 @@ impl Datanode {
         self.push_rate = PushRate::new(context.runtime.monotonic());
         self.push_targets = PushTargets::default();
         self.throttle = DrainThrottle::default();
+        self.latest_leader = LatestLeader::default();
         self.source = CloudSource::new();
         self.held.clear();
         self.leaving.clear();
@@ -128,7 +129,11 @@ impl Datanode {
             DataRequest::Store(request, content) => {
                 self.store(context, from, call, request, content)
             }
-            DataRequest::Order(order) => self.order(context, from, call, order),
+            // The namenode is no member of a group, and managers have no term.
+            DataRequest::Order(order) => match self.latest_leader.admits(0) {
+                Ok(()) => self.order(context, from, call, order),
+                Err(refusal) => Some(Err(refusal)),
+            },
         };
         if let Some(answer) = answer {
             context.runtime.reply(self.host(), from, call, Response::Data(answer));

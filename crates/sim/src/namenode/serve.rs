@@ -2,12 +2,13 @@
 //! that it receives.
 
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::membership::Probe;
 use sanderling_core::namenode::{
-    GroupCommit, Namenode, ORDER_TIMEOUT, OrderKind, OrderStep, start_time,
+    GroupCommit, Namenode, ORDER_TIMEOUT, OrderKind, OrderLeadership, OrderStep, start_time,
 };
 use sanderling_protocol::frame::encode_body;
-use sanderling_protocol::{Instant, NodeId, Policy, Request, Term};
+use sanderling_protocol::{Instant, NodeId, Request, Term};
 
 use super::{NamenodeHost, NamenodeWork};
 use crate::InjectedBug;
@@ -17,6 +18,10 @@ use crate::datanode::Datanode;
 use crate::event::{NamenodeCall, Purpose, Timer};
 use crate::runtime::Runtime;
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, call_outcome};
+
+/// The namenode that gives simulated datanodes their orders is no member of a group.
+const ALONE: OrderLeadership =
+    OrderLeadership { term: 0, generation: GroupGeneration(0), serves: true };
 
 /// What is around the namenode.
 pub(crate) struct NamenodeContext<'a> {
@@ -227,7 +232,7 @@ impl NamenodeHost {
     fn send_order(&mut self, context: &mut NamenodeContext<'_>, key: (NodeId, OrderKind)) {
         let now = self.clock(context.runtime.now());
         let policy = self.catalog().node_policy(key.0).map(|(policy, _)| policy);
-        if policy.is_none_or(|policy| policy == Policy::Gone) {
+        if !ALONE.may_send(ALONE.term, policy) {
             self.order_queues.remove(&key);
             return;
         }

@@ -91,7 +91,7 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     let backend = TaskBackend::open(&session, &args.backend).await?;
     let store = BagStore::of(&backend, &args.bag.0)?;
     let record = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
-    store.report_strange(record.tasks, |strange| session.output.note(strange)).await?;
+    store.name_strange(record.tasks, |strange| session.output.note(strange)).await?;
     if args.wait {
         wait_for_all(&store, &record).await?;
     }
@@ -114,7 +114,7 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
 async fn wait_for_all(store: &BagStore, record: &BagRecord) -> Result<(), Failure> {
     let mut watch = BagWatch::default();
     while store.ended(record.tasks).await?.len() < record.tasks as usize {
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
         // Nothing more ends in one that was removed.
         watch.look(store, record).await?;
     }

@@ -45,7 +45,7 @@ impl World {
         output
     }
 
-    fn put(&mut self, name: &str, value: u64) {
+    fn put_value(&mut self, name: &str, value: u64) {
         let inline = Some(value.to_le_bytes().to_vec());
         let create = Create { inline, ..Create::new(path(name), Nonce(1000 + value)) };
         let request = Create { mode: CreateMode::Replace, ..create };
@@ -64,7 +64,7 @@ impl World {
     /// whether it was completed. Returns the first report, which has not arrived, and the order to
     /// complete the second upload, which neither.
     fn replaced(&mut self) -> (DurableOutput, DurableOutput) {
-        self.put("a", 1);
+        self.put_value("a", 1);
         let report = self.until(reports_upload);
         self.lose_answer(&report);
         let first = self.until(changes_store);
@@ -84,7 +84,7 @@ impl World {
     fn replace(&mut self) {
         self.go_on(|_| true);
         assert_eq!(self.stored(), ["a"]);
-        self.put("a", 2);
+        self.put_value("a", 2);
         self.go_on(|_| true);
         assert_eq!(self.store.objects["a"], Content::of_value(&2_u64.to_le_bytes()));
     }
@@ -127,7 +127,7 @@ fn late_report_of_an_upload_takes_the_place_of_no_later_one() {
 fn report_of_an_earlier_term_takes_the_place_of_no_upload_of_another_manager() {
     for mistake in MISTAKES {
         let mut world = World::new(1, mistake);
-        world.put("a", 1);
+        world.put_value("a", 1);
         let late = world.until(reports_upload);
         let first = world.holder;
         world.lead();
@@ -143,7 +143,7 @@ fn report_of_an_earlier_term_takes_the_place_of_no_upload_of_another_manager() {
 fn report_that_a_change_was_made_counts_no_more_when_it_is_made_by_another_upload() {
     for mistake in MISTAKES {
         let mut world = World::new(1, mistake);
-        world.put("a", 1);
+        world.put_value("a", 1);
         let late = world.until(reports_change);
         let holder = world.holder;
         world.lead_as(holder);
@@ -159,7 +159,7 @@ fn report_that_a_change_was_made_counts_no_more_when_it_is_made_by_another_uploa
 fn manager_that_a_late_report_has_overtaken_begins_anew() {
     for is_chosen in [reports_upload, reports_change] {
         let mut world = World::new(1, None);
-        world.put("a", 1);
+        world.put_value("a", 1);
         let late = world.until(is_chosen);
         let holder = world.holder;
         world.lead_as(holder);
@@ -169,7 +169,7 @@ fn manager_that_a_late_report_has_overtaken_begins_anew() {
         assert_eq!((world.stored(), world.is_settled()), (vec!["a"], true));
         // What was sent in between is not completed.
         assert_eq!(world.store.uploads.len(), 1);
-        world.put("a", 2);
+        world.put_value("a", 2);
         world.go_on(|_| true);
         assert_eq!(world.store.objects["a"], Content::of_value(&2_u64.to_le_bytes()));
     }

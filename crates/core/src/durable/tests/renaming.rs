@@ -1,6 +1,6 @@
 //! Objects that were renamed in their store and lose bytes before the namenode has that recorded.
 
-use sanderling_protocol::message::CreateMode;
+use sanderling_protocol::message::{Create, CreateMode};
 
 use super::*;
 
@@ -43,6 +43,11 @@ impl World {
         assert_eq!(world.stored(), ["f"]);
         world.lose_nodes(FIRST);
         world
+    }
+
+    /// Deletes an object, whatever else is there.
+    fn delete_any(&mut self, name: &str) -> Result<Reply, Refusal> {
+        self.log(Action::Delete { path: path(name), recursive: false })
     }
 
     fn rename(&mut self, from: &str, to: &str) {
@@ -261,6 +266,33 @@ fn report_of_a_loss_of_before_is_not_about_the_present_one() {
     assert_eq!(world.catalog.durable_losses()[0].key, "a");
     world.execute(&late).expect("a state of the directory");
     world.assert_read_back("a");
+}
+
+/// Each object is a change of the store.
+#[test]
+fn rename_of_too_many_objects_within_a_directory_is_refused() {
+    let mut world = World::new(1, None);
+    for number in 0..4096_u64 {
+        let request = Create {
+            inline: Some(number.to_le_bytes().to_vec()),
+            ..Create::new(path(&format!("d/{number}")), Nonce(number))
+        };
+        world.log(Action::Create { request, placed: Vec::new() }).expect("made");
+    }
+    let copied = |world: &mut World| {
+        let (directory, holder) = (world.work().0[0].directory, world.holder);
+        let progress = DurableProgress { done: vec![(directory, 1 << 60)], ..Default::default() };
+        let report = DurableReport { progress, missing: Vec::new() };
+        let record = DurableRecord { report, ..DurableRecord::default() };
+        world.report(holder, record).expect("it leads");
+    };
+    copied(&mut world);
+    let rename = Action::Rename { from: path("d"), to: path("e"), replace: false };
+    let refused = world.log(rename.clone());
+    assert!(matches!(refused, Err(Refusal::TooLarge { limit: 4096, .. })), "{refused:?}");
+    world.delete_any("d/7").expect("deleted");
+    copied(&mut world);
+    world.log(rename).expect("the directory is one of 4,096");
 }
 
 #[test]
