@@ -597,10 +597,10 @@ impl DurableDrain {
             (failed(id), Some(id) == avoid, cost(id), *orders, id)
         });
         let best = best.map(|(node, _)| node.node)?;
-        let is_better = |it: &(StoreNode, usize)| {
-            let id = it.0.node;
+        let is_better = |(node, orders): &(StoreNode, usize)| {
+            let (id, is_full) = (node.node, *orders >= UPLOADS_PER_NODE_MAX);
             let has_more = parts.elsewhere(id) < parts.elsewhere(best);
-            is_busy(it) && !failed(id) && Some(id) != avoid && has_more && cost(id) < cost(best)
+            is_full && !failed(id) && Some(id) != avoid && has_more && cost(id) < cost(best)
         };
         let waits = reaching().any(is_better);
         (!waits).then_some(best)

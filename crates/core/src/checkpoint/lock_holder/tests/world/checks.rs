@@ -134,7 +134,9 @@ impl LockWorld {
         self.counts.stored += 1;
         let (runner, owner) = (flight.runner, (flight.runner, flight.attempt));
         let Some(take) = self.taken_after(owner, number) else { return };
-        if take.at < looked || self.is_sure(runner, number, self.now) {
+        // One that has begun again may have taken that lock itself.
+        let is_present = self.runners[runner].attempt == flight.attempt;
+        if take.at < looked || is_present && self.is_sure(runner, number, self.now) {
             let what = format!("runner {runner} stores with lock {number}");
             self.violate("generation", format!("{what}, which was taken at {} us", take.at));
         }
