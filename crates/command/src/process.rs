@@ -95,6 +95,46 @@ impl RecordedProcess {
     }
 }
 
+/// What `/proc/PID/stat` has of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// The letter of the state of its first thread, which may have ended before others:
+    /// [`Self::has_ended`].
+    pub state: char,
+    /// The id of its parent.
+    pub parent: u32,
+    /// When it started, as [`RecordedProcess::start_time`].
+    pub start_time: u64,
+    threads: u64,
+}
+
+impl ProcessStat {
+    /// Returns that of the process with this id; `None` if there is none.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Returns what a line of this file has.
+    fn parse(stat: &str) -> Option<Self> {
+        // The name stands in parentheses and may hold anything: fields are counted after the last
+        // one, from the third on.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let threads = fields.nth(15)?.parse().ok()?;
+        let start_time = fields.nth(1)?.parse().ok()?;
+        Some(Self { state, parent, start_time, threads })
+    }
+
+    /// Returns whether the process has ended, though its parent may not have waited for it. One
+    /// whose first thread alone has ended goes on with the others, and shows the state of a zombie.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        matches!(self.state, 'X') || (matches!(self.state, 'Z') && self.threads <= 1)
+    }
+}
+
 /// Returns when a process started; `None` when it has ended, even before its parent has waited for
 /// it.
 fn start_time(pid: u32) -> Option<u64> {
@@ -104,12 +144,8 @@ fn start_time(pid: u32) -> Option<u64> {
 /// The same, as far as `/proc` shows the process.
 fn stated_start_time(pid: u32) -> std::io::Result<Option<u64>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name stands in parentheses and may hold anything: fields are counted after the last one.
-    let mut fields = stat.rsplit_once(')').map_or("", |it| it.1).split_ascii_whitespace();
-    Ok(match fields.next() {
-        None | Some("Z" | "X") => None,
-        Some(_) => fields.nth(18).and_then(|field| field.parse().ok()),
-    })
+    let running = ProcessStat::parse(&stat).filter(|it| !it.has_ended());
+    Ok(running.map(|it| it.start_time))
 }
 
 /// Returns the command that runs this program again.
@@ -168,6 +204,24 @@ mod tests {
         assert!(here.is_running() && here.runs() == Some(true));
         let other = RecordedProcess { start_time: here.start_time + 1, ..here };
         assert!(!other.is_running() && other.runs() == Some(false));
+    }
+
+    /// As Linux 6.1 writes it.
+    fn stat_of(state: char, threads: u64) -> ProcessStat {
+        let line = format!(
+            "4711 (a (b) c) {state} 42 4711 4711 0 -1 4227084 0 0 0 0 5 6 7 8 20 0 {threads} 0 \
+             123456 0 0 18446744073709551615 0 0"
+        );
+        ProcessStat::parse(&line).expect("a line")
+    }
+
+    #[test]
+    fn process_whose_first_thread_alone_has_ended_runs() {
+        let stat = stat_of('Z', 3);
+        assert_eq!((stat.parent, stat.start_time), (42, 123_456));
+        assert!(!stat.has_ended() && stat_of('Z', 1).has_ended() && stat_of('Z', 0).has_ended());
+        assert!(!stat_of('S', 1).has_ended() && stat_of('X', 1).has_ended());
+        assert_eq!(ProcessStat::parse("4711 (cut) S 42 4711"), None);
     }
 
     #[test]

@@ -1,15 +1,14 @@
 //! Where checkpoints are stored: in Sanderling, in a directory, or in a bucket.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+mod files;
+
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::fs::OFlags;
 use sanderling_client::{Client, ClientError, PutOptions, Reader};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::output::Output;
@@ -28,8 +27,13 @@ use crate::mounts::{self, MountedThere};
 use crate::task_failure::TaskFailure;
 use crate::unfinished::{self, OpenDirectory};
 
+use files::{expect_no_link, list_files, read_part, read_whole, write_whole};
+
 /// How names of objects begin with which a runner looks whether it can write.
-pub(crate) const CHECK: &str = "check-";
+const CHECK: &str = "check-";
+
+/// Bytes that are drawn for such a name.
+const DRAWN_BYTES: usize = 16;
 
 /// Age from which on such an object was left by a process that was killed. A look takes four
 /// requests of 120 s at most; the rest is for a process that was stopped. Chosen, not measured.
@@ -190,12 +194,9 @@ impl TaskBackend {
     /// is old. What cannot be deleted is met again by the next one.
     pub(crate) async fn clear_old_checks(&self, directory: &str) {
         match self {
-            Self::Directory(root) => {
-                let is_check = |name: &str| name.starts_with(CHECK);
-                unfinished::remove_left(&root.join(directory), CHECK_AGE, is_check);
-            }
+            Self::Directory(_) => self.clear_left(directory, CHECK_AGE, is_check),
             Self::Bucket(bucket) => {
-                bucket.remove_left(directory, (CHECK, &check_name()), CHECK_AGE).await;
+                bucket.remove_left(directory, &check_name(), CHECK_AGE, is_check).await;
             }
             Self::Store { .. } => {}
         }
@@ -499,7 +500,7 @@ impl TaskBackend {
 
     /// Deletes what killed processes left where locks are, if it is older than `age`.
     pub(crate) fn clear_checks(&self, age: Duration) {
-        let is_left = |name: &str| unfinished::is_draft(name) || name.starts_with(CHECK);
+        let is_left = |name: &str| unfinished::is_draft(name) || is_check(name);
         self.clear_left("locks", age, is_left);
     }
 
@@ -571,41 +572,6 @@ fn expect_mount(directory: &Path) -> Result<(), Failure> {
     );
     let cause = format!("mount:{shown}: {why}");
     Err(Failure::new(Exit::Unavailable, FailureKind::TaskBackend, cause).next(next))
-}
-
-/// Opens a file; `None` if there is none of that name. A pipe or a directory is none, and is not
-/// waited for.
-fn open_file(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => Ok(file.metadata()?.is_file().then_some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Reads a range of a file's bytes, or as many of them as there are.
-fn read_part(path: &Path, range: &Range<u64>) -> io::Result<Option<Bytes>> {
-    let Some(mut file) = open_file(path)? else { return Ok(None) };
-    file.seek(SeekFrom::Start(range.start))?;
-    let mut bytes = Vec::new();
-    file.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes)?;
-    Ok(Some(bytes.into()))
-}
-
-/// Reads a file, which [`open_file`] opens. Of one that is longer than `bytes_max` its length is
-/// returned.
-fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Option<Result<Bytes, u64>>> {
-    let Some(file) = open_file(path)? else { return Ok(None) };
-    let length = file.metadata()?.len();
-    if length > bytes_max {
-        return Ok(Some(Err(length)));
-    }
-    // It may grow meanwhile.
-    let mut bytes = Vec::new();
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
-    let read = bytes.len() as u64;
-    Ok(Some(if read > bytes_max { Err(read) } else { Ok(bytes.into()) }))
 }
 
 /// Opens an object of Sanderling and reads it; again if another object has the name by then.
@@ -703,7 +669,13 @@ pub(crate) fn number_of(name: &str, digits: usize) -> Option<u64> {
 
 /// Draws the name of an object by which a process looks whether it can write.
 fn check_name() -> String {
-    format!("{CHECK}{}", hex(&drawn::<16>()))
+    format!("{CHECK}{}", hex(&drawn::<DRAWN_BYTES>()))
+}
+
+/// Returns whether a name is one that [`check_name`] returns. Others that begin so are of other
+/// programs.
+pub(crate) fn is_check(name: &str) -> bool {
+    name.strip_prefix(CHECK).is_some_and(|it| is_hex(it, DRAWN_BYTES))
 }
 
 /// Writes digits of bytes.
@@ -711,76 +683,15 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
+/// Returns whether a text is what [`hex`] writes of so many bytes.
+pub(crate) fn is_hex(text: &str, bytes: usize) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() == 2 * bytes && text.bytes().all(is_digit)
+}
+
 fn below(root: &StorePath, name: &str) -> Result<StorePath, Failure> {
     let mut parts = name.split('/').filter(|part| !part.is_empty());
     parts.try_fold(root.clone(), |path, part| refused::joined(&path, part))
-}
-
-/// Writes a file beside its name and gives it the name when all of it is on disk.
-fn write_whole(path: &Path, bytes: &[u8], absent: bool) -> io::Result<bool> {
-    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let unfinished = directory.join(unfinished::draft_name());
-    let write = || -> io::Result<bool> {
-        let mut file = unfinished::create_draft(&unfinished)?;
-        io::Write::write_all(&mut file, bytes)?;
-        file.sync_all()?;
-        if !absent {
-            std::fs::rename(&unfinished, path)?;
-        } else if let Err(error) = std::fs::hard_link(&unfinished, path) {
-            match error.kind() {
-                // A network file system repeats a request whose answer was lost, and then finds
-                // the link that it has made itself.
-                io::ErrorKind::AlreadyExists if is_same(&file.metadata()?, path) => {}
-                io::ErrorKind::AlreadyExists => return Ok(false),
-                _ => return Err(error),
-            }
-        }
-        File::open(directory)?.sync_all()?;
-        Ok(true)
-    };
-    let written = write();
-    // After a rename there is nothing under that name.
-    let _ = std::fs::remove_file(&unfinished);
-    written
-}
-
-/// Returns whether a path leads to this file.
-fn is_same(file: &std::fs::Metadata, path: &Path) -> bool {
-    let found = std::fs::symlink_metadata(path);
-    found.is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
-}
-
-/// Refuses the name of a directory that is a symbolic link.
-fn expect_no_link(path: &Path) -> io::Result<()> {
-    match path.is_symlink() {
-        true => Err(io::Error::other("it is a symbolic link, and has to be a directory itself")),
-        false => Ok(()),
-    }
-}
-
-/// Returns the names and lengths of what is in a directory. What cannot be looked at is an error: a
-/// list without the newest generation would let an older one be restored.
-fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
-    let entries = match std::fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if unfinished::is_hidden(&name) {
-            continue;
-        }
-        match entry.metadata() {
-            Ok(metadata) => found.push((name, metadata.len())),
-            // Another process has removed it since.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -796,6 +707,17 @@ mod tests {
         assert!(matches!(spec("mount:/auto"), Ok(BackendSpec::Mounted(_))));
         assert!(matches!(spec("s3://auto"), Ok(BackendSpec::Bucket(_))));
         assert!(matches!(spec("dir:"), Err(BackendSpecError::NoDirectory)));
+    }
+
+    #[test]
+    fn check_has_a_name_that_no_other_program_gives() {
+        assert!(is_check(&check_name()));
+        let digits = "0".repeat(31);
+        assert!(is_check(&format!("check-{digits}f")));
+        for name in ["check-", "check-list", "0", &format!("check-{digits}"), &digits] {
+            assert!(!is_check(name), "{name}");
+        }
+        assert!(!is_check(&format!("check-{digits}A")) && !is_check(&format!("check-{digits}00")));
     }
 
     #[tokio::test]

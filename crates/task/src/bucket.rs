@@ -238,13 +238,13 @@ impl TaskBucket {
     pub(crate) async fn remove_left(
         &self,
         directory: &str,
-        (start, own): (&str, &str),
+        own: &str,
         age: Duration,
+        is_left: fn(&str) -> bool,
     ) {
         let place = self.place(directory);
         let Ok(listed) = self.store.list_with_delimiter(Some(&place)).await else { return };
-        let is_named =
-            |it: &ObjectMeta| it.location.filename().is_some_and(|name| name.starts_with(start));
+        let is_named = |it: &ObjectMeta| it.location.filename().is_some_and(is_left);
         let left: Vec<ObjectMeta> = listed.objects.into_iter().filter(is_named).collect();
         if left.is_empty() {
             return;
@@ -312,10 +312,10 @@ mod tests {
             let listed = bucket.list(directory).await.expect("listed");
             listed.into_iter().map(|(name, _)| name).collect::<Vec<String>>()
         };
-        let names_of = ("check-", "check-own");
-        bucket.remove_left("agents", names_of, Duration::from_secs(3600)).await;
+        let is_left = |name: &str| name.starts_with("check-");
+        bucket.remove_left("agents", "check-own", Duration::from_secs(3600), is_left).await;
         assert_eq!(names("agents").await, ["0123", "check-1", "check-2"]);
-        bucket.remove_left("agents", names_of, Duration::ZERO).await;
+        bucket.remove_left("agents", "check-own", Duration::ZERO, is_left).await;
         assert_eq!(names("agents").await, ["0123"]);
         assert_eq!(names("locks").await, ["check-3"]);
     }

@@ -197,6 +197,11 @@ impl DumpTicket {
         turn
     }
 
+    /// Returns whether it is the last dump at a notice.
+    pub(crate) fn is_last(&self) -> bool {
+        locked(&self.state).last.is_some()
+    }
+
     /// Notes that the generation is stored.
     pub(crate) fn stored(&self) {
         self.queue.end(self.id, true);

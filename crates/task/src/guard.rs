@@ -4,12 +4,15 @@
 //! The kernel sends the signal of a parent's death only to a process that has kept its user: one
 //! that changes it, as `setpriv` and `su` do, loses the request. This one keeps the user of the
 //! runner. It has a session of its own, so that what ends the task in its terminal, or stops the
-//! group of the runner's processes, leaves it alone.
+//! group of the runner's processes, leaves it alone. It ignores the signals by which a supervisor
+//! ends all processes of a service: without it a command that is stopped would go on by the SIGCONT
+//! after them. If it is killed all the same, the runner starts another one.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
@@ -17,19 +20,27 @@ use sanderling_command::process::{self, RecordedProcess};
 use sanderling_core::checkpoint::{CommandLease, CommandOrder};
 use sanderling_protocol::Instant;
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use crate::boot_clock::since_boot;
+use crate::ignored_signals::ignore_ends;
 use crate::lease::{LeaseEnd, LeasePipe};
 use crate::lease_watch::{LeasedCommand, first_end, watch};
 use crate::process_tree::StoppedProcesses;
 
+/// Pause before a guard that has ended is replaced, or is tried to be. Chosen, not measured.
+const REPLACED_AFTER: Duration = Duration::from_millis(100);
+
 /// A guard of one process. When this value is dropped, it kills the process, if that has not ended,
 /// and those below it that it has stopped.
-pub(crate) struct Guard {
-    /// The guard ends when it is closed.
+pub(crate) struct Guard(JoinHandle<()>);
+
+/// A process that guards another one.
+struct GuardProcess {
+    /// It ends when this is closed.
     _pipe: LeasePipe,
-    /// It is waited for when it has ended.
-    _child: Child,
+    child: Child,
 }
 
 impl Guard {
@@ -45,12 +56,39 @@ impl Guard {
         let pid = pid.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         // By its number the guard could meet another process later.
         let task = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+        let first = GuardProcess::start(&task, lease.clone())?;
+        Ok(Self(tokio::spawn(replaced(first, task, lease))))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The pipe is closed.
+        self.0.abort();
+    }
+}
+
+impl GuardProcess {
+    fn start(task: &OwnedFd, lease: LeaseEnd) -> Result<Self, Failure> {
+        let failed = |error: io::Error| process_failed(&error);
+        let task = task.try_clone().map_err(failed)?;
         let (ends, pipe) = LeasePipe::open(lease).map_err(failed)?;
         let mut command = process::program()?;
         command.args(["task", "guard"]);
         command.stdin(Stdio::from(ends)).stdout(Stdio::from(task)).stderr(Stdio::null());
         let child = Command::from(command).spawn().map_err(failed)?;
-        Ok(Self { _pipe: pipe, _child: child })
+        Ok(Self { _pipe: pipe, child })
+    }
+}
+
+/// Starts another guard each time one has ended although its pipe is open, as by `kill -9`.
+async fn replaced(mut guard: GuardProcess, task: OwnedFd, lease: LeaseEnd) {
+    loop {
+        let _ = guard.child.wait().await;
+        sleep(REPLACED_AFTER).await;
+        if let Ok(next) = GuardProcess::start(&task, lease.clone()) {
+            guard = next;
+        }
     }
 }
 
@@ -68,15 +106,15 @@ impl LeasedCommand for GuardedCommand {
             self.lease.confirm(end);
         }
         match self.lease.order(since_boot()) {
-            CommandOrder::Run { until } => until,
-            CommandOrder::GoOn { until } => {
+            // Also at the first look: a guard before this one may have stopped it.
+            CommandOrder::Run { until } | CommandOrder::GoOn { until } => {
                 self.stopped.go_on();
                 until
             }
-            CommandOrder::Stop { again_at } => {
+            CommandOrder::Stop => {
                 let process = self.process.filter(|process| process.is_running());
-                self.stopped.stop(process.map(|it| it.pid).as_slice(), |_| false);
-                again_at
+                let took = self.stopped.stop(process.map(|it| it.pid).as_slice(), |_| false);
+                CommandLease::again_at(since_boot(), took.into())
             }
         }
     }
@@ -88,6 +126,7 @@ impl LeasedCommand for GuardedCommand {
 /// # Errors
 /// The output is no descriptor of a process.
 pub(crate) fn run() -> Result<(), Failure> {
+    ignore_ends();
     // It leads a group already if it was started by hand.
     let _ = setsid();
     let failed = |error: io::Error| process_failed(&error);
@@ -95,7 +134,9 @@ pub(crate) fn run() -> Result<(), Failure> {
     let end = first_end(&input).ok().flatten();
     // Without an end it is watched in vain, until the pipe is closed.
     let lease = CommandLease::new(end.unwrap_or(Instant(u64::MAX)));
-    let (process, stopped) = (process_of_output(), StoppedProcesses::default());
+    let process = process_of_output();
+    // By a guard before this one. A command that has just been started has stopped none.
+    let stopped = StoppedProcesses::found(process.map(|it| it.pid).as_slice());
     let mut command = GuardedCommand { lease, process, stopped };
     if watch(&input, &mut command).is_err() {
         // It ends the process all the same when the runner has ended.

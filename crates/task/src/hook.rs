@@ -27,6 +27,8 @@ pub(crate) struct Hook {
     within: Duration,
     /// A signal was sent, and the task has not answered it yet.
     is_due: AtomicBool,
+    /// The task was stopped meanwhile: what it answers then is old when it is requested again.
+    was_stopped: AtomicBool,
 }
 
 /// What a task reports by `done`.
@@ -37,7 +39,8 @@ enum HookAnswer {
 
 impl Hook {
     pub(crate) fn new(state: &Path, within: Duration) -> Self {
-        Self { state: state.to_owned(), within, is_due: AtomicBool::new(false) }
+        let [is_due, was_stopped] = [false, false].map(AtomicBool::new);
+        Self { state: state.to_owned(), within, is_due, was_stopped }
     }
 
     /// Sends the signal, which is due from then on; returns whether it was sent.
@@ -74,6 +77,9 @@ impl CheckpointDriver for Hook {
         // A task that writes longer than it may, or whose checkpoint was given up, creates `done`
         // for the signal before. A second one would let it write again while its state is read.
         let mut was_due = self.is_due.load(Ordering::Acquire);
+        if was_due && self.was_stopped.swap(false, Ordering::AcqRel) && answer(&done).is_some() {
+            was_due = false;
+        }
         if !was_due && !self.request(pid, &done)? {
             return Ok(None);
         }
@@ -95,8 +101,11 @@ impl CheckpointDriver for Hook {
                 }
                 None => {}
             }
-            // It answers when it goes on: the signal stays due.
-            task.expect_running()?;
+            if let Err(failure) = task.expect_running() {
+                // It answers when it goes on: the signal stays due.
+                self.was_stopped.store(true, Ordering::Release);
+                return Err(failure);
+            }
             if !process.is_some_and(RecordedProcess::is_running) {
                 let cause = format!("the task has ended before it wrote {}", done.display());
                 return Err(Failure::new(Exit::Failure, FailureKind::HookEnded, cause));
@@ -148,6 +157,8 @@ pub(crate) fn handles_usr1(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+
+    use sanderling_protocol::Instant as LeaseInstant;
 
     use super::*;
     use crate::lease::LeaseEnd;
@@ -205,6 +216,38 @@ while [ -d "$0" ]; do sleep 0.01; done
         let captured = hook.capture(&task, async { Ok(()) }).await;
         assert!(captured.unwrap().is_some());
         assert!(!hook.is_due.load(Ordering::Acquire));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Counts the signals that it answers, as soon as there is a file `go`.
+    const COUNTS: &str = r#"
+n=0
+counts() {
+    while [ -d "$0" ] && [ ! -e "$0/go" ]; do sleep 0.01; done
+    n=$((n + 1)); echo $n >"$0/n"; : >"$0/done"
+}
+trap counts USR1
+while [ -d "$0" ]; do sleep 0.01; done
+"#;
+
+    /// The task answers between the two.
+    #[tokio::test]
+    async fn answer_to_a_signal_before_a_stop_is_not_the_state_of_a_later_dump() {
+        let place = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        let mut child = command.args(["-c", COUNTS]).arg(place.path()).spawn().unwrap();
+        until(|| handles_usr1(child.id())).await;
+        let hook = Hook::new(place.path(), LIMIT);
+        let (mover, lease) = LeaseEnd::new(LeaseInstant(0));
+        let task = TaskHandle { pid: child.id(), namespaces: None, lease };
+        let captured = hook.capture(&task, async { Ok(()) }).await;
+        assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::TaskBackend);
+        std::fs::write(place.path().join("go"), "").unwrap();
+        until(|| place.path().join(DONE).exists()).await;
+        mover.move_to(LeaseInstant(u64::MAX));
+        assert!(hook.capture(&task, async { Ok(()) }).await.unwrap().is_some());
+        assert_eq!(std::fs::read_to_string(place.path().join("n")).unwrap().trim(), "2");
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sanderling_core::checkpoint::{CommandLease, CommandOrder};
 use sanderling_protocol::Instant;
@@ -118,14 +119,15 @@ impl CommandState {
                 }
                 until
             }
-            CommandOrder::Stop { again_at } => {
+            CommandOrder::Stop => {
+                let mut took = Duration::ZERO;
                 if !self.is_restoring {
                     let criu = self.criu;
                     // CRIU lets no process run that it traces, and a signal would disturb it.
                     let is_left = |pid| criu.is_some_and(|criu| pid == criu || is_traced(pid));
-                    self.stopped.stop(&children_of(std::process::id()), is_left);
+                    took = self.stopped.stop(&children_of(std::process::id()), is_left);
                 }
-                again_at
+                CommandLease::again_at(since_boot(), took.into())
             }
         }
     }

@@ -22,24 +22,58 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// The end of a lease, by [`since_boot`]. Clones follow it.
 #[derive(Debug, Clone)]
-pub(crate) struct LeaseEnd(watch::Receiver<Instant>);
+pub(crate) struct LeaseEnd(watch::Receiver<LeaseState>);
+
+/// What moves the end of a lease.
+#[derive(Debug)]
+pub(crate) struct LeaseMover(watch::Sender<LeaseState>);
+
+#[derive(Debug)]
+struct LeaseState {
+    end: Instant,
+    /// Why the last confirmation has failed, if it has.
+    cause: Option<String>,
+}
+
+impl LeaseMover {
+    /// Takes when the lease ends now. A later end is that of a confirmation.
+    pub(crate) fn move_to(&self, end: Instant) {
+        self.0.send_modify(|state| {
+            if end > state.end {
+                state.cause = None;
+            }
+            state.end = end;
+        });
+    }
+
+    /// Takes why a confirmation has failed.
+    pub(crate) fn failed(&self, cause: String) {
+        self.0.send_modify(|state| state.cause = Some(cause));
+    }
+}
 
 impl LeaseEnd {
     /// Returns a lease that ends then, and what moves its end.
-    pub(crate) fn new(end: Instant) -> (watch::Sender<Instant>, Self) {
-        let (sender, receiver) = watch::channel(end);
-        (sender, Self(receiver))
+    pub(crate) fn new(end: Instant) -> (LeaseMover, Self) {
+        let (sender, receiver) = watch::channel(LeaseState { end, cause: None });
+        (LeaseMover(sender), Self(receiver))
     }
 
     /// Returns one that never ends.
-    #[cfg(test)]
     pub(crate) fn never() -> Self {
         Self::new(Instant(u64::MAX)).1
     }
 
     /// Returns when it ends.
     pub(crate) fn at(&self) -> Instant {
-        *self.0.borrow()
+        self.0.borrow().end
+    }
+
+    /// Returns why it has no later end, in parentheses after a space; nothing if nothing has
+    /// failed, as after a pause of this process.
+    fn cause(&self) -> String {
+        let state = self.0.borrow();
+        state.cause.as_ref().map_or_else(String::new, |cause| format!(" ({cause})"))
     }
 
     /// Returns whether it has ended, so that the command is stopped.
@@ -48,7 +82,7 @@ impl LeaseEnd {
     }
 
     /// Waits until it has ended, or until it has not ended any more.
-    async fn until(&self, is_over: bool) {
+    pub(crate) async fn until(&self, is_over: bool) {
         while self.is_over() != is_over {
             let left = Duration::from(since_boot().until(self.at()));
             sleep(left.clamp(POLL_INTERVAL, LOOK_MAX)).await;
@@ -62,7 +96,10 @@ impl LeaseEnd {
         }
         loop {
             self.until(true).await;
-            output.note("the lock is not confirmed: the command is stopped until it is");
+            let cause = self.cause();
+            output.note(format_args!(
+                "the lock is not confirmed{cause}: the command is stopped until it is"
+            ));
             self.until(false).await;
             output.note("the lock is confirmed again: the command goes on");
         }
@@ -97,7 +134,7 @@ impl Drop for LeasePipe {
 
 async fn forward(writer: PipeWriter, LeaseEnd(mut ends): LeaseEnd) {
     while ends.changed().await.is_ok() {
-        let end = *ends.borrow_and_update();
+        let end = ends.borrow_and_update().end;
         send(&writer, end);
     }
     // The lock is given up or lost: the last end counts, and the pipe stays open.
@@ -130,6 +167,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn cause_of_a_failure_counts_until_the_next_confirmation() {
+        let (mover, lease) = LeaseEnd::new(Instant(7));
+        assert_eq!(lease.cause(), "");
+        mover.failed("no room".to_owned());
+        mover.move_to(Instant(7));
+        assert_eq!((lease.cause(), lease.at()), (" (no room)".to_owned(), Instant(7)));
+        mover.move_to(Instant(9));
+        assert_eq!((lease.cause(), lease.at()), (String::new(), Instant(9)));
+    }
+
     #[tokio::test]
     async fn pipe_has_the_end_of_the_lease_and_each_later_one() {
         let (sender, lease) = LeaseEnd::new(Instant(7));
@@ -137,7 +185,7 @@ mod tests {
         let (mut reader, pipe) = LeasePipe::open(lease.clone()).expect("a pipe");
         ioctl_fionbio(&reader, true).expect("set");
         assert_eq!(read(&mut reader).await, 7_u64.to_le_bytes());
-        sender.send_replace(Instant(u64::MAX));
+        sender.move_to(Instant(u64::MAX));
         assert_eq!(read(&mut reader).await, u64::MAX.to_le_bytes());
         assert!(!lease.is_over());
         // The lock is gone, and the pipe stays open until the command has ended.

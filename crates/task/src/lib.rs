@@ -20,6 +20,7 @@ mod generation_reader;
 mod generations;
 mod guard;
 mod hook;
+mod ignored_signals;
 mod image_ahead;
 mod image_queue;
 mod image_server;

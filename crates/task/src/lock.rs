@@ -14,15 +14,14 @@ use sanderling_core::checkpoint::{
     LockView, LockWrite, LockWritten, SeenLock,
 };
 use sanderling_protocol::Instant as SteadyInstant;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{CHECK, TaskBackend, hex, number_of};
+use crate::backend::{TaskBackend, hex, is_check, number_of};
 use crate::boot_clock::since_boot;
 use crate::encryption::drawn;
-use crate::lease::LeaseEnd;
+use crate::lease::{LeaseEnd, LeaseMover};
 use crate::task_failure::TaskFailure;
 
 /// Pause between two looks at a lock whose runner may be dead.
@@ -181,11 +180,14 @@ impl TaskLock {
         self.lease.clone()
     }
 
-    /// Waits until it lets the task's command run.
+    /// Waits until it lets the task's command run, and prints that it waits.
     ///
     /// # Errors
     /// [`TaskFailure::Taken`]: another runner has taken it.
-    pub(crate) async fn expect_lease(&self, task: &str) -> Result<(), Failure> {
+    pub(crate) async fn expect_lease(&self, task: &str, output: Output) -> Result<(), Failure> {
+        if self.lease.is_over() {
+            output.note("the lock is not confirmed: the command starts when it is");
+        }
         while self.lease.is_over() {
             tokio::select! {
                 () = self.lost.cancelled() => return Err(held(Exit::Failure, task, None)),
@@ -294,7 +296,7 @@ struct Renewer {
     backend: TaskBackend,
     holder: SharedHolder,
     every: Duration,
-    leases: watch::Sender<SteadyInstant>,
+    leases: LeaseMover,
     /// The last removal of the locks before.
     removal: JoinHandle<()>,
     lost: CancellationToken,
@@ -319,7 +321,7 @@ impl Renewer {
                     None => return self.lose(),
                 },
             };
-            self.leases.send_replace(self.holder.get().runs_until());
+            self.leases.move_to(self.holder.get().runs_until());
         }
     }
 
@@ -343,11 +345,17 @@ impl Renewer {
         let written = loop {
             if let Ok(stored) = timeout(self.every, &mut stored).await {
                 let is_stored = matches!(stored, Ok(true));
+                if let Err(failure) = stored {
+                    self.leases.failed(failure.cause);
+                }
                 break if is_stored { LockWritten::Stored } else { LockWritten::Failed };
             }
             let look = self.look().await;
             if look == Some(LockLook::Taken) {
                 return None;
+            }
+            if look.is_some() {
+                self.leases.failed(format!("{backend} does not take the record of the lock"));
             }
             if self.holder.get().gives_up(since_boot(), repeats, look.is_some()) {
                 break LockWritten::GivenUp;
@@ -360,8 +368,15 @@ impl Renewer {
     async fn look(&self) -> Option<LockLook> {
         let (began, numbers) = (since_boot(), self.holder.numbers());
         let looked = timeout(self.every, look_at_own(&self.backend, numbers)).await;
-        let Ok(Ok((highest, found))) = looked else { return None };
-        Some(self.holder.get().looked(began, highest, found.as_ref()))
+        let cause = match looked {
+            Ok(Ok((highest, found))) => {
+                return Some(self.holder.get().looked(began, highest, found.as_ref()));
+            }
+            Ok(Err(failure)) => failure.cause,
+            Err(_) => format!("{} does not answer", self.backend),
+        };
+        self.leases.failed(cause);
+        None
     }
 
     /// Takes that the lock has another number now. Returns the pause before the next look.
@@ -502,7 +517,7 @@ async fn look_at_own(
 pub(crate) async fn strange(backend: &TaskBackend) -> Result<Vec<String>, Failure> {
     let names = backend.list("locks").await?.into_iter().map(|(name, _)| name);
     // Another runner that starts looks whether it can write.
-    let names = names.filter(|it| number_of(it, DIGITS).is_none() && !it.starts_with(CHECK));
+    let names = names.filter(|it| number_of(it, DIGITS).is_none() && !is_check(it));
     Ok(names.map(|name| format!("locks/{name}")).collect())
 }
 

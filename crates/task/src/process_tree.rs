@@ -3,18 +3,21 @@
 //! A process is stopped by SIGSTOP, which none can handle: parents before their children, so that
 //! no parent finds its child stopped and starts another one. They go on in the reverse order, so
 //! that a parent that looks at its children finds them running. What was stopped before, as by the
-//! control of jobs in a shell, is left as it is.
+//! control of jobs in a shell, is left as it is. Only a process that replaces one which was killed
+//! does not distinguish that from what the other one has stopped.
 
 use std::collections::VecDeque;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sanderling_command::process::RecordedProcess;
+use sanderling_command::process::{ProcessStat, RecordedProcess};
 
-/// How often the processes are looked at in one call, and the pause between two looks. A process
-/// may start another one until it stands still. Chosen, not measured.
+/// How often the processes are looked at in one call. A process may start another one until it
+/// stands still. Chosen, not measured.
 const LOOKS_MAX: usize = 5;
+
+/// The pause between two of these looks. Chosen, not measured.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The processes that were stopped, in the order in which they were.
@@ -26,20 +29,50 @@ pub(crate) struct StoppedProcesses(Vec<RecordedProcess>);
 enum ProcessState {
     /// It runs, or would if it had what it waits for.
     Running,
-    /// It is stopped, or a debugger has stopped it.
+    /// It is stopped.
     Stopped,
+    /// A debugger has stopped it.
+    Traced,
     /// It has ended.
     Ended,
 }
 
+impl ProcessState {
+    const fn of(stat: &ProcessStat) -> Self {
+        match stat.state {
+            'T' => Self::Stopped,
+            't' => Self::Traced,
+            _ if stat.has_ended() => Self::Ended,
+            _ => Self::Running,
+        }
+    }
+}
+
 impl StoppedProcesses {
+    /// Returns the processes that are stopped of those with these ids and all below them.
+    pub(crate) fn found(roots: &[u32]) -> Self {
+        let mut found = Vec::new();
+        let is_left = |_: u32| false;
+        each_of(roots, is_left, |process, state| {
+            if state == ProcessState::Stopped {
+                found.push(process);
+            }
+        });
+        Self(found)
+    }
+
     /// Stops the processes with these ids and all below them, but for those that `is_left` names
-    /// and what is below those. Returns once all stand still, or after a few milliseconds: call it
-    /// again.
-    pub(crate) fn stop(&mut self, roots: &[u32], is_left: impl Fn(u32) -> bool) {
-        for _ in 0..LOOKS_MAX {
-            if !self.stop_running(roots, &is_left) {
-                return;
+    /// and what is below those. Returns once all stand still, or after a few looks: call it again.
+    /// Returns how long the last look took.
+    pub(crate) fn stop(&mut self, roots: &[u32], is_left: impl Fn(u32) -> bool) -> Duration {
+        let mut looks = 0;
+        loop {
+            let began = Instant::now();
+            let is_any_running = self.stop_running(roots, &is_left);
+            let took = began.elapsed();
+            looks += 1;
+            if !is_any_running || looks == LOOKS_MAX {
+                return took;
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -48,22 +81,15 @@ impl StoppedProcesses {
     /// Looks at the processes once, and stops those that run. Returns whether any did.
     fn stop_running(&mut self, roots: &[u32], is_left: impl Fn(u32) -> bool) -> bool {
         let mut is_any_running = false;
-        let mut waiting: VecDeque<u32> = roots.iter().copied().collect();
-        while let Some(pid) = waiting.pop_front() {
-            if is_left(pid) {
-                continue;
-            }
-            let Some((state, start_time)) = state_of(pid) else { continue };
+        each_of(roots, is_left, |process, state| {
             if state == ProcessState::Running {
                 is_any_running = true;
-                let process = RecordedProcess { pid, start_time };
                 process.signal(Signal::STOP);
                 if !self.0.contains(&process) {
                     self.0.push(process);
                 }
             }
-            waiting.extend(children_of(pid));
-        }
+        });
         is_any_running
     }
 
@@ -84,17 +110,26 @@ impl StoppedProcesses {
     }
 }
 
-/// Returns the state of a process, and when it started; `None` if there is none.
-fn state_of(pid: u32) -> Option<(ProcessState, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may have anything in it.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = match fields.next()? {
-        "T" | "t" => ProcessState::Stopped,
-        "Z" | "X" => ProcessState::Ended,
-        _ => ProcessState::Running,
-    };
-    Some((state, fields.nth(18)?.parse().ok()?))
+/// Calls a function for the processes with these ids and all below them, parents before their
+/// children, but for those that `is_left` names and what is below those.
+fn each_of(
+    roots: &[u32],
+    is_left: impl Fn(u32) -> bool,
+    mut each: impl FnMut(RecordedProcess, ProcessState),
+) {
+    let mut waiting: VecDeque<(u32, Option<u32>)> = roots.iter().map(|pid| (*pid, None)).collect();
+    while let Some((pid, parent)) = waiting.pop_front() {
+        if is_left(pid) {
+            continue;
+        }
+        let Some(stat) = ProcessStat::of(pid) else { continue };
+        // Another process may have got the id of a child that has ended since the list was read.
+        if parent.is_some_and(|parent| parent != stat.parent) {
+            continue;
+        }
+        each(RecordedProcess { pid, start_time: stat.start_time }, ProcessState::of(&stat));
+        waiting.extend(children_of(pid).into_iter().map(|child| (child, Some(pid))));
+    }
 }
 
 /// Returns the children of all threads of a process.
@@ -116,7 +151,6 @@ pub(crate) fn is_traced(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
-    use std::time::Instant;
 
     use super::*;
 
@@ -140,7 +174,7 @@ mod tests {
         }
 
         fn states(&self) -> [Option<ProcessState>; 2] {
-            [self.shell.id(), self.child].map(|pid| state_of(pid).map(|(state, _)| state))
+            [self.shell.id(), self.child].map(state_of)
         }
     }
 
@@ -152,6 +186,10 @@ mod tests {
             let _ = self.shell.kill();
             let _ = self.shell.wait();
         }
+    }
+
+    fn state_of(pid: u32) -> Option<ProcessState> {
+        ProcessStat::of(pid).map(|stat| ProcessState::of(&stat))
     }
 
     fn until(mut holds: impl FnMut() -> bool) {
@@ -202,7 +240,21 @@ mod tests {
         stopped.go_on();
         until(|| family.states() == [RUNNING, STOPPED]);
         let own = std::process::id();
-        assert!(!is_traced(own) && state_of(own).is_some_and(|it| it.0 == ProcessState::Running));
+        assert!(!is_traced(own) && state_of(own) == RUNNING);
+    }
+
+    #[test]
+    fn processes_that_another_one_has_stopped_are_found_and_go_on() {
+        let family = Family::start();
+        assert!(StoppedProcesses::found(&[family.shell.id()]).0.is_empty());
+        until(|| {
+            StoppedProcesses::default().stop(&[family.shell.id()], |_| false);
+            family.states() == [STOPPED, STOPPED]
+        });
+        let mut stopped = StoppedProcesses::found(&[family.shell.id()]);
+        assert_eq!(stopped.0.len(), 2, "{stopped:?}");
+        stopped.go_on();
+        until(|| family.states() == [RUNNING, RUNNING]);
     }
 
     #[test]

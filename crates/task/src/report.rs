@@ -203,17 +203,25 @@ impl Collected {
 
     /// Returns the failure of a collection that has left what it should not have.
     fn failure(&self, name: &str) -> Option<Failure> {
+        let refused = self.refused.len() as u64;
         if let Some((number, failure)) = self.stuck.first() {
             let more = match self.stuck.len() - 1 {
                 0 => String::new(),
                 more => format!(" (and {more} more)"),
             };
             let why = &failure.cause;
-            let cause = format!("generation {number} of {name} cannot be removed: {why}{more}");
+            let refused = match refused {
+                0 => String::new(),
+                refused => {
+                    let refused = units::counted(refused, "generation");
+                    format!("; {refused} cannot be restored")
+                }
+            };
+            let cause =
+                format!("generation {number} of {name} cannot be removed: {why}{more}{refused}");
             let stuck = TaskFailure::BadGeneration.failure(Exit::Partial, cause);
             return Some(failure.next.iter().fold(stuck, |stuck, next| stuck.next(next)));
         }
-        let refused = self.refused.len() as u64;
         (refused > 0).then(|| {
             let refused = units::counted(refused, "generation");
             let cause = format!("{refused} cannot be restored: packs that may be theirs stay");
@@ -231,6 +239,8 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     if Generations::numbers(&backend).await?.is_empty() {
         return Err(absent(name, &backend));
     }
+    // Also refuses a link of that name: behind it nothing is written or removed.
+    backend.make(&["locks"]).await?;
     backend.check_writes("locks").await?;
     let watch = LockWatch::new().noting(session.output);
     let lock = TaskLock::take(&backend, name, storage.lock_age.0, watch).await?;
@@ -238,7 +248,8 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     let worked = collected_and_compacted(session, &generations, args.keep as usize, &lock).await;
     lock.release().await;
     let (collected, compacted) = worked?;
-    let Collected { plan, good, refused, .. } = &collected;
+    let Collected { plan, good, refused, stuck } = &collected;
+    let stuck: Vec<u64> = stuck.iter().map(|(number, _)| *number).collect();
     let packs = distinct_packs(good).len();
     let document = serde_json::json!({
         "removed_generations": plan.generations,
@@ -246,6 +257,7 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
         "generations": good.len(),
         "packs": packs,
         "refused_generations": refused,
+        "stuck_generations": stuck,
         "rewritten_packs": compacted.map_or(0, |it| it.packs),
         "rewritten_bytes": compacted.map_or(0, |it| it.stored_bytes),
     });

@@ -252,7 +252,7 @@ async fn followed(
     task: RunningTask,
     restored: Option<CheckpointManifest>,
 ) -> Result<Followed, Failure> {
-    let stops = lock.lease().note_stops(runner.session.output);
+    let stops = task.handle().lease.note_stops(runner.session.output);
     tokio::select! {
         followed = runner.follow(lock, task, restored) => followed,
         never = stops => match never {},
@@ -499,7 +499,7 @@ impl Start<'_> {
             }
         };
         let criu = self.fitting_criu(manifest.generation, record)?;
-        self.lock.expect_lease(&self.generations.task).await?;
+        self.expect_lease().await?;
         let mut namespaces = self.namespaces(record.has_own_network)?;
         let restored = criu.restore(&mut namespaces, self.generations, manifest, record).await?;
         Ok(restored.map(|(root, pipes)| {
@@ -524,14 +524,19 @@ impl Start<'_> {
         self.criu.as_ref().ok_or_else(|| refused("there is no CRIU".to_owned()))
     }
 
+    async fn expect_lease(&self) -> Result<(), Failure> {
+        self.lock.expect_lease(&self.generations.task, self.session.output).await
+    }
+
     async fn started(
         &self,
         is_restored: bool,
     ) -> Result<(RunningTask, Option<CriuDriver>), Failure> {
-        self.lock.expect_lease(&self.generations.task).await?;
+        self.expect_lease().await?;
         let Some(criu) = &self.criu else {
             let (environment, lease) = (self.environment(), self.lock.lease());
-            let task = RunningTask::start(&environment, self.command, is_restored, lease)?;
+            let (command, output) = (self.command, self.session.output);
+            let task = RunningTask::start(&environment, command, is_restored, lease, output)?;
             return Ok((task, None));
         };
         let namespaces = self.namespaces(self.pace.driver.network == NetworkArg::Own)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::output::Output;
 use sanderling_command::process;
 use tokio::process::Child;
 use tokio::time::timeout;
@@ -39,6 +40,7 @@ pub(crate) enum RunningTask {
 /// A child of this process, which has a guard where that can be had.
 pub(crate) struct GuardedChild {
     process: Child,
+    /// Until when it may run: without a guard nothing stops it.
     lease: LeaseEnd,
     _guard: Option<Guard>,
 }
@@ -66,7 +68,8 @@ impl TaskEnvironment<'_> {
 }
 
 impl RunningTask {
-    /// Starts a command as a child, which may run until the end of a lease.
+    /// Starts a command as a child, which may run until the end of a lease. Prints why nothing
+    /// stops it after that, if it has no guard.
     ///
     /// # Errors
     /// The operating system starts no process.
@@ -75,6 +78,7 @@ impl RunningTask {
         words: &[OsString],
         is_restored: bool,
         lease: LeaseEnd,
+        output: Output,
     ) -> Result<Self, Failure> {
         let mut command = process::program()?;
         let own = std::process::id().to_string();
@@ -92,7 +96,15 @@ impl RunningTask {
                 format_args!("cannot start the task: {error}"),
             )
         })?;
-        let guard = Guard::start(process.id(), lease.clone()).ok();
+        let (guard, lease) = match Guard::start(process.id(), lease.clone()) {
+            Ok(guard) => (Some(guard), lease),
+            Err(failure) => {
+                let cause = &failure.cause;
+                output
+                    .note(format_args!("the command is not stopped if the lock is lost: {cause}"));
+                (None, LeaseEnd::never())
+            }
+        };
         Ok(Self::Direct(Box::new(GuardedChild { process, lease, _guard: guard })))
     }
 

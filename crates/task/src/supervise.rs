@@ -359,7 +359,12 @@ impl<'a> Runner<'a> {
             Some(Ok(Some(Ok(stored)))) => return self.stored(stored, watch, dumps),
             Some(Ok(Some(Err(failure)))) => watch.failed(failure, true),
             Some(Ok(None)) => DumpEnd::NotYet,
-            Some(Err(failure)) => watch.failed(failure, false),
+            Some(Err(failure)) => {
+                // What the backend is full of may keep the lock from being confirmed. After a
+                // notice the time is short.
+                let makes_room = task.lease.is_over() && !turn.is_last();
+                watch.failed(failure, makes_room)
+            }
         };
         watch.hand_over(RunnerInput::Dumped(end));
     }
@@ -379,6 +384,10 @@ impl<'a> Runner<'a> {
         let reserve = move || DUMP_MEMORY.reserve(available_bytes, bytes);
         // Before the state is requested: it would be old when it is stored.
         turn.wait_for_memory(reserve).await;
+        if turn.is_last() {
+            // No other dump follows it: the command may go on before the deadline.
+            task.lease.until(false).await;
+        }
         let held_up = turn.waited();
         let waited_since = || turn.waited().saturating_sub(held_up);
         let (started, worked_until) = (Instant::now(), steady_now());
@@ -485,10 +494,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Removes what the store may be full of, after a dump has failed: packs without a name, and
-    /// generations that stayed while the store of a durable directory had none that is newer.
-    /// Nothing is removed if the backend cannot be looked at: the manifest of the dump may have
-    /// been written all the same.
+    /// Removes what the store may be full of, after a dump has failed, or could not begin because
+    /// the lock is not confirmed: packs without a name, and generations that stayed while the store
+    /// of a durable directory had none that is newer. Nothing is removed if the backend cannot be
+    /// looked at: the manifest of the dump may have been written all the same.
     async fn remove_unneeded(&mut self, lock: &TaskLock, dumps: &mut RunDumps) {
         let look = async {
             let looked = self.generations.look().await?;
@@ -499,6 +508,10 @@ impl<'a> Runner<'a> {
             Ok::<_, Failure>((looked, newer))
         };
         let Ok(Ok((looked, newer))) = timeout(LOOK_TIMEOUT, look).await else { return };
+        // As of a directory whose file system is not mounted now: it may be back in a moment.
+        if looked.is_empty() && dumps.newest.is_some() {
+            return;
+        }
         self.looked = looked;
         dumps.seen(&self.looked, newer);
         let found = found(&self.looked);

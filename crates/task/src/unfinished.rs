@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use crate::backend::hex;
+use crate::backend::{hex, is_hex};
 use crate::encryption::drawn;
 
 /// Bytes that are drawn for the name of a draft.
@@ -43,9 +43,7 @@ pub(crate) fn draft_name() -> String {
 /// Returns whether a name is that of a file that is not whole: one that [`draft_name`] returns.
 /// Others that begin with a dot are of other programs.
 pub(crate) fn is_draft(name: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    let digits = name.strip_prefix('.').filter(|it| it.len() == 2 * DRAWN_BYTES);
-    digits.is_some_and(|it| it.bytes().all(is_digit))
+    name.strip_prefix('.').is_some_and(|it| is_hex(it, DRAWN_BYTES))
 }
 
 /// Returns whether a name is none of an object: that of a draft, or of another program's file.

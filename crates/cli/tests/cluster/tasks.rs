@@ -53,6 +53,8 @@ pub(crate) struct TaskPlace {
     backend: String,
     namenode: Option<String>,
     bytes: usize,
+    /// The time between two dumps of the runners.
+    pub(crate) interval: &'static str,
     /// Environment of the runners.
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
@@ -77,7 +79,7 @@ impl TaskPlace {
     fn of(backend: String, namenode: Option<String>, bytes: usize) -> Self {
         let directory = TempDir::new().expect("a directory");
         std::fs::write(directory.path().join("counter.py"), COUNTER).expect("written");
-        Self { directory, backend, namenode, bytes, variables: Vec::new() }
+        Self { directory, backend, namenode, bytes, interval: "100ms", variables: Vec::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -115,7 +117,7 @@ impl TaskPlace {
         let log = self.path(&format!("{name}.log"));
         let file = std::fs::File::create(&log).expect("a log");
         let mut task = self.task("run");
-        task.args(["--interval", "100ms"]).args(flags).arg("--").args(words);
+        task.args(["--interval", self.interval]).args(flags).arg("--").args(words);
         let mut command = within(around, task);
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
@@ -176,12 +178,25 @@ impl TaskRunner {
 
     /// Returns the process of its task, once that is started.
     pub(crate) fn task(&self) -> u32 {
-        let threads = format!("/proc/{}/task", self.child.id());
-        until("the task is started", SOON, || {
-            let threads = std::fs::read_dir(&threads).ok()?.flatten();
-            let children = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
-            children.flatten().find_map(|pids| pids.split_whitespace().next()?.parse().ok())
-        })
+        until("the task is started", SOON, || self.children().first().copied())
+    }
+
+    /// Returns the process that guards its task, once that is started.
+    pub(crate) fn guard(&self) -> u32 {
+        let is_guard = |pid: &u32| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.ends_with(b"\0task\0guard\0")
+        };
+        until("the guard is started", SOON, || self.children().into_iter().find(is_guard))
+    }
+
+    fn children(&self) -> Vec<u32> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let threads = threads.into_iter().flatten().flatten();
+        let children = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
+        let children: Vec<String> = children.flatten().collect();
+        let pids = children.iter().flat_map(|pids| pids.split_whitespace());
+        pids.filter_map(|pid| pid.parse().ok()).collect()
     }
 
     /// Returns its exit code if it ended.

@@ -2,7 +2,7 @@
 //! they leave behind.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path as LocalPath, PathBuf};
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -35,9 +35,13 @@ fn stub(place: &Place, verb: &str, script: &str) -> PathBuf {
         "#!/bin/sh\n[ \"$1\" = {verb} ] || exec '{real}' \"$@\"\n\
          criu() {{ '{real}' \"$@\"; }}\n{script}\n"
     );
-    std::fs::write(&path, text).expect("written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("set");
+    write_program(&path, &text);
     path
+}
+
+fn write_program(path: &LocalPath, text: &str) {
+    std::fs::write(path, text).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("set");
 }
 
 /// CRIU takes longer here, so that the runner ends in the middle of a dump.
@@ -68,14 +72,16 @@ fn task_that_is_ended_during_a_dump_gets_sigterm() {
     assert_eq!(place.newest(), None, "its dump had not ended");
 }
 
-/// As one with a signal that was pending when it was dumped: it ends while CRIU has not.
+/// As one with a signal that was pending when it was dumped: it ends while CRIU has not, which runs
+/// this when it has let the task go on. CRIU makes the task a child of its own parent, so that no
+/// program may be between CRIU and process 1.
 #[test]
 fn restored_task_that_ends_at_once_is_reported_by_its_end() {
     let Some(place) = Place::new("restored_task_that_ends_at_once") else { return };
     place.publish("none", &[], 1);
     let newest = place.newest().expect("published");
-    let script = r#"
-criu "$@" || exit
+    let after = r#"#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = post-resume ] || exit 0
 for stat in /proc/[0-9]*/stat; do
     read -r pid name state parent rest 2>/dev/null <"$stat" || continue
     if [ "$parent" = 1 ] && [ "$pid" -ge 300 ]; then
@@ -84,7 +90,10 @@ for stat in /proc/[0-9]*/stat; do
     fi
 done
 exit 0"#;
-    let criu = stub(&place, "restore", script);
+    write_program(&place.path("after"), after);
+    let (real, after) = (place.criu.display(), place.path("after"));
+    let script = format!("exec '{real}' \"$@\" --action-script '{}'", after.display());
+    let criu = stub(&place, "restore", &script);
     let ran = run(&mut place.runner_with("criu", &criu, "none", &[]));
     assert!(ran.code == 1 && ran.stderr.contains("ended by signal 15"), "{ran}");
     assert!(ran.stderr.contains(&format!("restored generation {newest}\n")), "{ran}");

@@ -125,6 +125,35 @@ fn packs_without_any_generation_do_not_keep_the_store_full() {
     assert_eq!(place.verified().code, 0);
 }
 
+/// The record of the lock has no room, either: the command is stopped, and no dump begins.
+#[test]
+fn packs_without_a_name_that_fill_the_disk_do_not_keep_a_command_stopped() {
+    if !is_root("packs_without_a_name_that_fill_the_disk") {
+        return;
+    }
+    let disk = SmallDisk::of(8);
+    let mut place = TaskPlace::in_directory(disk.path(), 10_000);
+    place.interval = "5s";
+    let mut runner = place.runner("first", &[], &["--keep", "1", "--lock-age", "2s"]);
+    place.until_after(0, &mut runner);
+    let mut names = (0_u64..).map(|number| format!("{number:064x}"));
+    let mut write = |bytes: usize| {
+        let name = names.next().expect("it has no end");
+        fs::write(disk.path().join("count/packs").join(name), vec![7; bytes]).is_ok()
+    };
+    // A dump that has begun before removes them again.
+    until("the command is stopped", SOON, || {
+        for bytes in [1 << 20, 4096] {
+            while write(bytes) {}
+        }
+        runner.log().contains("the command is stopped until it is").then_some(())
+    });
+    let kept = place.newest();
+    place.until_after(kept, &mut runner);
+    runner.kill();
+    assert_eq!(place.verified().code, 0);
+}
+
 #[test]
 fn key_that_a_full_disk_did_not_take_is_made_when_there_is_room() {
     if !is_root("key_that_a_full_disk") {

@@ -283,7 +283,9 @@ fn command_stops_while_its_backend_is_away_and_goes_on_when_it_is_back() {
     // A dump may write into it just now.
     until("it is away", SOON, || std::fs::rename(&here, &away).ok());
     place.until_stopped(&run);
-    runner.until_logged("the lock is not confirmed: the command is stopped", 1);
+    runner.until_logged("the command is stopped until it is", 1);
+    let named = format!("the lock is not confirmed ({}", here.display());
+    assert!(runner.log().contains(&named), "{}", runner.log());
     let continued = Instant::now();
     while continued.elapsed() < Duration::from_secs(1) {
         place.pids(&run).into_iter().for_each(|pid| send(pid, Signal::CONT));
@@ -322,4 +324,76 @@ fn stopped_command_ends_with_its_runner() {
         }
         Ticking::until_ended(&pids);
     }
+}
+
+/// As a supervisor sends them to all processes of a service, and SIGCONT after them.
+#[test]
+fn stopped_command_stays_so_and_ends_with_its_runner_after_signals_to_its_guard() {
+    let directory = TempDir::new().expect("a directory");
+    let backend = directory.path().join("backend");
+    let place = Ticking::new(TaskPlace::in_directory(&backend, 0));
+    let mut runner = place.start("runner", &[], &LOCK_AGE);
+    let run = place.until_run(None);
+    place.0.until_after(0, &mut runner);
+    take_away(backend.join("count"));
+    place.until_stopped(&run);
+    let (guard, pids) = (runner.guard(), place.pids(&run));
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        send(guard, signal);
+    }
+    pids.iter().for_each(|pid| send(*pid, Signal::CONT));
+    pass(Duration::from_secs(1));
+    assert_eq!(runner.guard(), guard, "another one was started");
+    place.until_stopped(&run);
+    runner.kill();
+    Ticking::until_ended(&pids);
+}
+
+/// The next guard finds what the one before has stopped.
+#[test]
+fn stopped_command_whose_guard_is_killed_goes_on_when_its_lock_is_confirmed() {
+    let directory = TempDir::new().expect("a directory");
+    let backend = directory.path().join("backend");
+    let place = Ticking::new(TaskPlace::in_directory(&backend, 0));
+    let mut runner = place.start("runner", &[], &LOCK_AGE);
+    let run = place.until_run(None);
+    place.0.until_after(0, &mut runner);
+    let (here, away) = (backend.join("count"), backend.join("away"));
+    until("it is away", SOON, || std::fs::rename(&here, &away).ok());
+    place.until_stopped(&run);
+    let (guard, pids) = (runner.guard(), place.pids(&run));
+    send(guard, Signal::KILL);
+    until("another guard", SOON, || (runner.guard() != guard).then_some(()));
+    place.until_stopped(&run);
+    std::fs::rename(&away, &here).expect("back");
+    place.until_more(&run);
+    assert_eq!(runner.ended(), None, "{}", runner.log());
+    place.assert_alone(&run);
+    runner.kill();
+    Ticking::until_ended(&pids);
+}
+
+/// The notice comes while the command is stopped, and the backend is back before its deadline.
+#[test]
+fn last_dump_of_a_stopped_command_is_taken_when_its_lock_is_confirmed() {
+    let directory = TempDir::new().expect("a directory");
+    let backend = directory.path().join("backend");
+    let place = Ticking::new(TaskPlace::in_directory(&backend, 0));
+    let flags = [&LOCK_AGE[..], &["--on-notice", "--notice-deadline", "10m"]].concat();
+    let mut runner = place.start("runner", &[], &flags);
+    let run = place.until_run(None);
+    place.0.until_after(0, &mut runner);
+    let (here, away) = (backend.join("count"), backend.join("away"));
+    until("it is away", SOON, || std::fs::rename(&here, &away).ok());
+    runner.until_logged("the command is stopped until it is", 1);
+    place.until_stopped(&run);
+    runner.terminate();
+    runner.until_logged("it is taken now", 1);
+    pass(Duration::from_secs(1));
+    assert_eq!(runner.ended(), None, "{}", runner.log());
+    std::fs::rename(&away, &here).expect("back");
+    until("the runner ends", SOON, || runner.ended());
+    let log = runner.log();
+    let (_, after) = log.split_once("it is taken now").expect("it is logged");
+    assert!(after.contains("taken by the hook") && !after.contains("no checkpoint"), "{log}");
 }

@@ -33,6 +33,11 @@ fn again(place: &TaskPlace) -> Ran {
     run(place.task("run").args(["--driver", "hook", "--", "true"]))
 }
 
+/// Returns the name of an object by which a process looks whether it can write, as it draws one.
+fn check() -> String {
+    format!("check-{}", "a".repeat(32))
+}
+
 /// Returns the name of a draft in a directory, as a writer draws one: with 32 digits.
 fn draft(directory: &str, digit: &str) -> String {
     format!("{directory}.{}", digit.repeat(32))
@@ -45,7 +50,7 @@ fn drafts_of_killed_writers_are_removed_and_those_at_work_stay() {
     publish(&place);
     let task = |name: &str| directory.path().join("count").join(name);
     let left = ["locks/", "packs/", "generations/"].map(|name| task(&draft(name, "a")));
-    let left = [&left[..], &[task("locks/check-left")]].concat();
+    let left = [&left[..], &[task(&format!("locks/{}", check()))]].concat();
     let (young, locked) = (task(&draft("locks/", "b")), task(&draft("locks/", "c")));
     for path in &left {
         drop(old(path));
@@ -69,7 +74,7 @@ fn files_of_other_programs_whose_names_begin_with_a_dot_stay() {
     let digits = "0".repeat(32);
     let mut foreign = Vec::new();
     for below in ["locks", "packs", "generations"] {
-        for name in [".keep", &format!(".{digits}0"), &format!(".{digits}.swp")] {
+        for name in [".keep", "check-list", &format!(".{digits}0"), &format!(".{digits}.swp")] {
             foreign.push(directory.path().join("count").join(below).join(name));
         }
     }
@@ -95,7 +100,7 @@ fn directory_of_a_task_that_is_a_link_is_refused_and_nothing_is_removed_behind_i
             (directory.path().join("backend/count").join(name), directory.path().join("foreign"));
         fs::rename(&own, &foreign).expect("renamed");
         std::os::unix::fs::symlink(&foreign, &own).expect("linked");
-        for file in [".bashrc", &draft("", "a"), "0000000000"] {
+        for file in [".bashrc", &draft("", "a"), &check(), "0000000000"] {
             drop(old(&foreign.join(file)));
         }
         let there = || {
@@ -208,12 +213,13 @@ fn directory_of_a_bag_that_is_a_link_is_refused_and_nothing_is_removed_behind_it
         let foreign = bag.path("foreign");
         fs::rename(bag.object(name), &foreign).expect("renamed");
         std::os::unix::fs::symlink(&foreign, bag.object(name)).expect("linked");
-        let draft = foreign.join(draft("", "a"));
-        drop(old(&draft));
+        let left = [draft("", "a"), check()].map(|name| foreign.join(name));
+        left.iter().for_each(|path| drop(old(path)));
         let ran = bag.agent();
         let refused = format!("{}: it is a symbolic link", bag.object(name).display());
         assert!(ran.code == 1 && ran.stderr.contains(&refused), "{name}: {ran}");
-        assert!(draft.exists() && !bag.path("ran").exists(), "{name}: {ran}");
+        assert!(left.iter().all(|path| path.exists()), "{name}: {ran}");
+        assert!(!bag.path("ran").exists(), "{name}: {ran}");
     }
 }
 

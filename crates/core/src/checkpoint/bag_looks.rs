@@ -7,8 +7,8 @@ use sanderling_protocol::Millis;
 use super::bag::BagState;
 
 /// Pause between two rounds of an agent. Each round lists the records of ended tasks, and reads the
-/// progress of the others if one may start: short enough that a task which is free starts soon, long
-/// enough that a backend gets the requests of two rounds per second and agent at most.
+/// progress of the others if one may start: short enough that a task which is free starts soon,
+/// long enough that a backend gets the requests of two rounds per second and agent at most.
 pub const BAG_ROUND: Millis = Millis(500);
 
 /// Locks that an agent looks at in one round, at most: a round stays short in a large bag. At 10 ms

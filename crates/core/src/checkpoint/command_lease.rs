@@ -14,6 +14,10 @@ use sanderling_protocol::{Instant, Millis};
 /// and one may have started another before it stopped. Chosen, not measured.
 const LOOK_EVERY: Millis = Millis(20);
 
+/// How many times as long as a look the pause after it is, at least: a look at thousands of
+/// processes takes no more than a tenth of a processor. Chosen, not measured.
+const PAUSE_LOOKS: u64 = 10;
+
 /// What is done with a command now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOrder {
@@ -27,11 +31,9 @@ pub enum CommandOrder {
         /// The end of the lease.
         until: Instant,
     },
-    /// Stop those of its processes that run, also if all were stopped before.
-    Stop {
-        /// When to look again.
-        again_at: Instant,
-    },
+    /// Stop those of its processes that run, also if all were stopped before, and look again at
+    /// [`CommandLease::again_at`].
+    Stop,
 }
 
 /// The lease of a command, as the process sees it that stops the command.
@@ -67,12 +69,19 @@ impl CommandLease {
         let until = self.ends;
         if now >= until {
             (self.is_stopped, self.is_dump_whole) = (true, false);
-            return CommandOrder::Stop { again_at: now + LOOK_EVERY };
+            return CommandOrder::Stop;
         }
         match std::mem::take(&mut self.is_stopped) {
             true => CommandOrder::GoOn { until },
             false => CommandOrder::Run { until },
         }
+    }
+
+    /// Returns when the processes of a command that is stopped are looked at again, after a look
+    /// that took so long and has ended now.
+    #[must_use]
+    pub fn again_at(now: Instant, took: Millis) -> Instant {
+        now + LOOK_EVERY.max(Millis(took.0.saturating_mul(PAUSE_LOOKS)))
     }
 
     /// Begins a dump of the command's memory. Returns whether it may begin: a command that is
@@ -99,8 +108,7 @@ mod tests {
     }
 
     fn stops(lease: &mut CommandLease, seconds: u64) -> bool {
-        let now = at(seconds);
-        lease.order(now) == CommandOrder::Stop { again_at: now + LOOK_EVERY }
+        lease.order(at(seconds)) == CommandOrder::Stop
     }
 
     #[test]
@@ -112,6 +120,12 @@ mod tests {
         assert!(stops(&mut lease, 37) && lease.is_stopped());
         // It is looked at again and again: something else may have let it go on.
         assert!(stops(&mut lease, 38) && stops(&mut lease, 3600));
+    }
+
+    #[test]
+    fn looks_at_many_processes_are_further_apart() {
+        let pause = |took| at(1).until(CommandLease::again_at(at(1), Millis(took)));
+        assert_eq!([pause(0), pause(2), pause(300)], [Millis(20), Millis(20), Millis(3000)]);
     }
 
     #[test]

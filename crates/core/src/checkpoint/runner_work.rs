@@ -55,7 +55,8 @@ pub enum DumpEnd {
     Taken,
     /// There is no generation, for another reason.
     Failed {
-        /// Whether packs may be stored that no generation names.
+        /// Whether packs may be stored that no generation names, or the store may be too full
+        /// for the lock.
         leaves_packs: bool,
     },
 }

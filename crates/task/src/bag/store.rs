@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::market::MarketArg;
-use crate::backend::{CHECK, TaskBackend, number_of};
+use crate::backend::{TaskBackend, is_check, number_of};
 use crate::lock::steady_now;
 use crate::task_failure::TaskFailure;
 
@@ -232,7 +232,7 @@ impl BagStore {
         for directory in DIRECTORIES {
             for (name, _) in self.backend.list(directory).await? {
                 let is_known = match directory {
-                    "agents" => is_agent(&name) || name.starts_with(CHECK),
+                    "agents" => is_agent(&name) || is_check(&name),
                     _ => task_of(&name, tasks).is_some(),
                 };
                 if !is_known {

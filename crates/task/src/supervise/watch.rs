@@ -157,13 +157,14 @@ impl TaskWatch<'_> {
         self.put_out()
     }
 
-    /// Returns what became of a dump that has failed, and whether packs may be stored of it.
-    pub(super) fn failed(&mut self, failure: Failure, leaves_packs: bool) -> DumpEnd {
+    /// Returns what became of a dump that has failed. With `makes_room`, what the store may be full
+    /// of is removed.
+    pub(super) fn failed(&mut self, failure: Failure, makes_room: bool) -> DumpEnd {
         let refused = self.turn.as_ref().and_then(|turn| turn.refused());
         let end = match refused {
             Some(takes) => DumpEnd::Refused { takes },
             None if TaskFailure::Taken.is(&failure) => DumpEnd::Taken,
-            None => DumpEnd::Failed { leaves_packs },
+            None => DumpEnd::Failed { leaves_packs: makes_room },
         };
         self.failure = Some(failure);
         end
