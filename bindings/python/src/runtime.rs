@@ -18,6 +18,7 @@ use crate::error::raised;
 /// takes the interpreter's lock. Chosen, not measured.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
+/// The driver, and the process that made it.
 static DRIVER: Mutex<Option<(u32, &'static Driver)>> = Mutex::new(None);
 
 /// The runtime that a thread of its own runs.

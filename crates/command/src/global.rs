@@ -63,8 +63,8 @@ pub struct Global {
     /// Log more to stderr; twice for all lines
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Export spans of requests to this OpenTelemetry collector, http://HOST[:PORT][/PATH] [default:
-    /// none are recorded]
+    /// Export spans of requests to this OpenTelemetry collector, http://HOST[:PORT][/PATH]
+    /// [default: none are recorded]
     #[arg(
         long,
         global = true,

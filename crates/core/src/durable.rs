@@ -41,6 +41,7 @@ use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal};
 
 use crate::Machine;
+use crate::retry::doubled;
 use noticed_nodes::NoticedNodes;
 pub use part_lengths::PART_BYTES_MIN;
 use part_lengths::{has_long_parts, part_bytes, parts_max};
@@ -538,8 +539,7 @@ impl DurableDrain {
         let is_first = directory.tasks.keys().next() == Some(&number);
         if let Some(task) = directory.tasks.get_mut(&number) {
             task.tries += 1;
-            let pause = RETRY_MIN.0 << task.tries.min(6);
-            task.retry_at = Some(now + Millis(pause).min(pause_max));
+            task.retry_at = Some(now + doubled(RETRY_MIN, task.tries, pause_max));
         }
         if is_first {
             self.stall(id, why);

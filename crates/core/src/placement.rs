@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::split_mix::SplitMix64;
 use sanderling_protocol::{Millis, NodeId, Refusal, StorageClass, Tier, WhenFull};
 
 use crate::catalog::{Placement, allocated_bytes};
@@ -207,25 +208,20 @@ impl OpenRun {
     }
 }
 
-/// Draws the numbers that placement needs: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
-/// Pseudorandom Number Generators", OOPSLA 2014), the same on every machine.
+/// Draws the numbers that placement needs, the same on every machine.
 #[derive(Debug, Clone)]
-pub struct Draw(u64);
+pub struct Draw(SplitMix64);
 
 impl Draw {
     /// Returns the generator that starts with that seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// Returns the next number of the generator, uniform over 64 bits.
     pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next()
     }
 
     /// Returns a number below `bound`, which is not zero.

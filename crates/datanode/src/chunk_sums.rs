@@ -143,6 +143,7 @@ impl ChunkSums {
 /// Returns the checksum of a prefix and a chunk of zeros behind it, less that of the zeros: what
 /// [`combine`] does, for the one length that each append needs hundreds of times.
 fn past_a_chunk(prefix: u32) -> u32 {
+    // What each value of each of the four bytes of a prefix makes.
     static TABLES: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
         let shifted = |byte: usize, value: usize| {
             combine((value as u32) << (8 * byte), 0, u64::from(CHUNK_BYTES))

@@ -44,7 +44,7 @@ use self::left_uploads::{BegunUpload, LeftList};
 use self::options::check_apart;
 pub use self::options::{DurableOptions, DurableStoreError};
 pub(crate) use self::read_yield::ClientReads;
-use self::read_yield::{OrderedParts, ReadYield};
+use self::read_yield::{OrderUnderWay, ReadYield};
 use self::send_window::SendWindow;
 use self::store_error::StoreError;
 use crate::clock::ProcessClock;
@@ -205,9 +205,9 @@ impl DurableStores {
         self.sending.watch(reads);
     }
 
-    /// Counts the parts of an order, which are to be sent in its time.
-    pub(crate) fn order(&self, parts: usize) -> OrderedParts<'_> {
-        self.sending.order(parts)
+    /// Counts an order of so many bytes, which are to be sent in its time.
+    pub(crate) fn order(&self, bytes: u64) -> OrderUnderWay<'_> {
+        self.sending.order(bytes)
     }
 
     fn find(&self, name: &str) -> Result<&DurableStore, Refusal> {

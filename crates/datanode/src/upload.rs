@@ -137,7 +137,7 @@ impl Uploader {
         parts: Vec<UploadPart>,
     ) -> Result<Vec<String>, Refusal> {
         let mut number = parts.first().map_or(0, |part| part.number);
-        let mut ordered = self.stores.order(parts.len());
+        let _order = self.stores.order(parts.iter().map(length_of).sum());
         let (mut rest, mut sent) = (VecDeque::from(parts), Vec::new());
         // How many of the rest go alone, because they failed as one.
         let mut alone = 0_usize;
@@ -155,7 +155,6 @@ impl Uploader {
                 Ok(taken) => {
                     sent.push(taken);
                     rest.drain(..joined.count);
-                    ordered.sent(joined.count);
                     alone = alone.saturating_sub(1);
                     number += 1;
                 }
@@ -426,6 +425,12 @@ fn joinable(parts: &VecDeque<UploadPart>) -> Vec<JoinablePart> {
     };
     let later = parts.iter().skip(1).take_while(|part| part.inline.is_empty());
     parts.iter().take(1).chain(later).map(joinable).collect()
+}
+
+/// Returns the bytes of a part.
+fn length_of(part: &UploadPart) -> u64 {
+    let blocks = part.blocks.iter().map(|block| u64::from(block.length));
+    part.inline.len() as u64 + blocks.sum::<u64>()
 }
 
 /// Cuts a part into the pieces in which a store in a directory gets it.

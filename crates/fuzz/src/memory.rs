@@ -15,7 +15,10 @@ struct Counting;
 static COUNTING: Counting = Counting;
 
 thread_local! {
+    /// The bytes that the thread has now.
     static NOW: Cell<isize> = const { Cell::new(0) };
+
+    /// The most that it has had.
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 

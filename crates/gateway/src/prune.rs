@@ -13,7 +13,7 @@ use sanderling_client::ClientError;
 use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Path, Refusal};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::api::S3Api;
 use crate::writing::KeptDirectory;
@@ -58,14 +58,11 @@ pub(crate) fn is_final(error: &ClientError) -> bool {
 
 impl S3Api {
     /// Deletes directories from the deepest up to the bucket, as far as they are empty. A task goes
-    /// on with one that has to be tried again. Returns whether there is one.
-    pub(crate) async fn prune(&self, bucket: &Path, deepest: Path) -> bool {
-        let kept = self.prune_once(bucket, deepest).await;
-        let is_kept = kept.is_some();
-        if let Some(directory) = kept {
+    /// on with one that has to be tried again.
+    pub(crate) async fn prune(&self, bucket: &Path, deepest: Path) {
+        if let Some(directory) = self.prune_once(bucket, deepest).await {
             self.prune_later(bucket, &directory);
         }
-        is_kept
     }
 
     /// Deletes directories, as far as that can be done now. Returns the one that has to be tried
@@ -146,17 +143,15 @@ impl LeftDirectories {
         self.directories.lock().extend(key.parent());
     }
 
-    /// Removes the directories that are empty.
+    /// Removes the directories that are empty. What takes too long is left to a task.
     pub(crate) async fn prune(self) {
-        let began = Instant::now();
-        while let Some(directory) = self.deepest() {
-            let is_kept = self.api.prune(&self.bucket, directory.clone()).await;
-            self.directories.lock().remove(&directory);
-            // Where the namenode does not answer, the rest is left to a task.
-            if is_kept && began.elapsed() > ANSWER_AFTER {
-                return;
+        let removing = async {
+            while let Some(directory) = self.deepest() {
+                self.api.prune(&self.bucket, directory.clone()).await;
+                self.directories.lock().remove(&directory);
             }
-        }
+        };
+        let _is_late = timeout(ANSWER_AFTER, removing).await;
     }
 
     /// Returns the directory that comes first: what is above it may be empty then.

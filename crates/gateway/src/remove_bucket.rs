@@ -29,7 +29,8 @@ impl S3Api {
     /// and its rules. A bucket that is not deleted keeps both.
     ///
     /// # Errors
-    /// `BucketNotEmpty` when it has a key or another client writes one: delete that first.
+    /// `BucketNotEmpty` when it has a key, a durable directory or the root of a job, or another
+    /// client writes a key: delete that first.
     pub(crate) async fn remove_bucket(
         &self,
         request: S3Request<DeleteBucketInput>,
@@ -40,7 +41,7 @@ impl S3Api {
         let failed = |error: ClientError| refused(&error, Missing::Bucket);
         let one = Query { items_max: 1, ..Query::default() };
         if !page(&self.client, &bucket, &one).await.map_err(failed)?.items.is_empty()
-            || !self.remove_empty(&bucket).await.map_err(failed)?
+            || !self.remove_empty(&bucket, object).await.map_err(failed)?
         {
             return Err(S3ErrorCode::BucketNotEmpty.into());
         }
@@ -55,11 +56,11 @@ impl S3Api {
     }
 
     /// Deletes the directories in a directory that hold nothing but directories. Returns whether
-    /// none is left.
-    async fn remove_empty(&self, top: &Path) -> Result<bool, ClientError> {
-        let mut found = vec![top.clone()];
+    /// none is left: a durable one and the root of a job stay, as does what took the name of one.
+    async fn remove_empty(&self, top: &Path, object: ObjectId) -> Result<bool, ClientError> {
+        let mut found = vec![(top.clone(), object)];
         let mut at = 0;
-        while let Some(directory) = found.get(at).cloned() {
+        while let Some((directory, _)) = found.get(at).cloned() {
             at += 1;
             let inside = match self.client.list_all(&directory).await {
                 Ok(inside) => inside,
@@ -68,15 +69,17 @@ impl S3Api {
             };
             for entry in inside.iter().filter(|entry| entry.kind.is_container()) {
                 if at > 1 || entry.name != UPLOADS {
-                    found.push(directory.join(&entry.name)?);
+                    found.push((directory.join(&entry.name)?, entry.object));
                 }
             }
         }
         let mut is_none_left = true;
-        for directory in found.iter().skip(1).rev() {
-            match self.client.delete(directory, false).await {
+        for (directory, object) in found.iter().skip(1).rev() {
+            match self.client.delete_object(directory, *object, false).await {
                 Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {}
-                Err(ClientError::Refused(Refusal::NotEmpty { .. })) => is_none_left = false,
+                Err(ClientError::Refused(
+                    Refusal::NotEmpty { .. } | Refusal::Changed { .. } | Refusal::WrongKind { .. },
+                )) => is_none_left = false,
                 Err(error) => return Err(error),
             }
         }

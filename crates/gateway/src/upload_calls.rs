@@ -140,7 +140,8 @@ impl S3Api {
         kept.map_err(|error| refused(&error, Missing::Upload))?;
         let (api, directory) = (self.clone(), upload.directory.clone());
         let (gone, removed) = oneshot::channel::<()>();
-        self.cleanups.start(async move {
+        // A part that stays goes with the upload.
+        self.cleanups.start_minor(async move {
             if let Err(error) = api.remove_replaced(&directory, &prefix).await {
                 tracing::warn!(%directory, part = number, %error, "a part that was replaced stays");
             }

@@ -100,16 +100,26 @@ pub(crate) struct KeptDirectory {
 impl Cleanups {
     /// Starts a task. While there are too many of them it does not: what is left stays.
     pub(crate) fn start(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
+        self.start_below(CLEANUPS_MAX, cleanup);
+    }
+
+    /// Starts a task without which little stays, and not for long. It leaves others half of the
+    /// places.
+    pub(crate) fn start_minor(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
+        self.start_below(CLEANUPS_MAX / 2, cleanup);
+    }
+
+    fn start_below(&self, most: usize, cleanup: impl Future<Output = ()> + Send + 'static) {
         let count = {
             let mut tasks = self.tasks.lock();
             while tasks.try_join_next().is_some() {}
             tasks.len()
         };
-        if count < CLEANUPS_MAX {
+        if count < most {
             self.start_always(cleanup);
             return;
         }
-        tracing::warn!("what a failed request left stays: {CLEANUPS_MAX} others are being removed");
+        tracing::warn!("what a request left stays: {count} others are being removed");
     }
 
     /// Starts a task however many there are.
@@ -233,5 +243,17 @@ mod tests {
         });
         cleanups.wait().await;
         assert!(*done.lock());
+    }
+    #[tokio::test]
+    async fn minor_cleanups_leave_others_half_of_the_places() {
+        let cleanups = Cleanups::default();
+        for _ in 0..CLEANUPS_MAX {
+            cleanups.start_minor(std::future::pending());
+        }
+        assert_eq!(cleanups.tasks.lock().len(), CLEANUPS_MAX / 2);
+        for _ in 0..CLEANUPS_MAX {
+            cleanups.start(std::future::pending());
+        }
+        assert_eq!(cleanups.tasks.lock().len(), CLEANUPS_MAX);
     }
 }

@@ -5,11 +5,14 @@
 
 mod rig;
 
+use std::time::Duration;
+
 use rig::cluster::{MIB, path};
 use rig::{WRONG_DIGEST, element, gateway, put_soon, send, start, wait_until};
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::message::{JobHints, RegisterJob};
 use sanderling_protocol::{Millis, Refusal};
+use tokio::time::timeout;
 
 async fn put(client: &Client, value: &'static str) -> String {
     let mut options = PutOptions::replacing();
@@ -135,5 +138,28 @@ async fn root_of_a_job_stays_when_its_last_key_is_deleted_or_a_put_in_it_fails()
     assert_eq!((status, element(&body, "Code")), (400, Some("BadDigest")), "{body}");
     wait_until(&client, "/bucket/job/d", false).await;
     assert!(client.stat(&path("/bucket/job")).await.unwrap().job.is_some());
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_is_answered_before_a_directory_is_removed_that_takes_long() {
+    let (_cluster, proxy, gateway, client) = start().await;
+    let address = gateway.address().to_string();
+    let (status, body) = send(&address, "PUT", ("/bucket/p/k", ""), "", "key").await;
+    assert_eq!(status, 200, "{body}");
+    let delete = async move { send(&address, "DELETE", ("/bucket/p/k", ""), "", "").await };
+    proxy.hold(KINDS);
+    let deletion = tokio::spawn(delete);
+    proxy.swallowed().await;
+    // After the key's deletion, the look at its directory is held up.
+    proxy.hold(&["stat"]);
+    proxy.open();
+    proxy.swallowed().await;
+    // A call of the gateway to the namenode may take 10 s.
+    let answer = timeout(Duration::from_secs(6), deletion).await;
+    let (status, body) = answer.expect("it waits for the directory").unwrap();
+    assert_eq!(status, 204, "{body}");
+    proxy.open();
+    wait_until(&client, "/bucket/p", false).await;
     gateway.stop().await;
 }

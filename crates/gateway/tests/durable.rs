@@ -14,8 +14,9 @@ use rig::{SOON, WRONG_DIGEST, element, gateway, send, wait_until};
 use sanderling_client::{Client, ClientConfig};
 use sanderling_datanode::{DatanodeOptions, DurableOptions};
 use sanderling_gateway::GatewayServer;
+use sanderling_protocol::Millis;
 use sanderling_protocol::limits::DURABLE_BACKLOG_BYTES;
-use sanderling_protocol::message::{MakeDurable, ObjectKind};
+use sanderling_protocol::message::{JobHints, MakeDurable, ObjectKind, RegisterJob};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -181,6 +182,29 @@ async fn durable_directory_stays_when_its_last_key_is_deleted_or_a_put_in_it_fai
     assert_eq!(fs::read_to_string(world.store().join("next")).unwrap(), "next");
     // What was deleted last is deleted in the store, too.
     assert!(!world.store().join("q/k").exists());
+    world.gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_with_a_durable_directory_or_a_job_in_it_stays() {
+    let world = DurableCluster::start("/bucket/p").await;
+    let delete = || send(&world.address, "DELETE", ("/bucket", ""), "", "");
+    let empty = path("/bucket/empty/inner");
+    world.client.make_directory(&empty, ObjectKind::Directory, true, true).await.unwrap();
+    let (status, body) = delete().await;
+    assert_eq!((status, element(&body, "Code")), (409, Some("BucketNotEmpty")), "{body}");
+    assert!(world.is_durable("/bucket/p").await);
+    assert!(!world.client.exists(&path("/bucket/empty")).await.unwrap());
+    world.client.delete(&path("/bucket/p"), true).await.unwrap();
+    let (lease, hints) = (Millis(60_000), JobHints::default());
+    let job = RegisterJob { path: path("/bucket/job"), lease, quota_bytes: None, hints };
+    let job = world.client.register_job(job).await.unwrap().job;
+    let (status, body) = delete().await;
+    assert_eq!((status, element(&body, "Code")), (409, Some("BucketNotEmpty")), "{body}");
+    assert!(world.client.exists(&path("/bucket/job")).await.unwrap());
+    world.client.end_job(job).await.unwrap();
+    assert_eq!(delete().await.0, 204);
+    assert!(!world.client.exists(&path("/bucket")).await.unwrap());
     world.gateway.stop().await;
 }
 

@@ -17,7 +17,7 @@ const NUMBERS: [&str; 16] = [
 const UNITS: [&str; 9] =
     ["NANOS", "MICROS", "MILLIS", "SECONDS", "SECOND", "MINUTE", "HOUR", "DAY", "BYTE"];
 
-/// Checks the constants of every crate, tests apart.
+/// Checks the constants and statics of every crate, tests apart.
 #[must_use]
 pub fn check(files: &[SourceFile]) -> Vec<Problem> {
     files.iter().filter(|file| is_checked(file)).flat_map(check_file).collect()
@@ -36,10 +36,10 @@ fn check_file(file: &SourceFile) -> Vec<Problem> {
     let code: Vec<&str> = parts.code.lines().collect();
     let comments: Vec<&str> = parts.comments.lines().collect();
     let end = code.iter().position(|line| *line == "mod tests {").unwrap_or(code.len());
-    let has_comment = |line: usize| {
-        let above = (0..line).rev().find(|above| !code[*above].trim_start().starts_with("#["));
-        above.is_some_and(|above| !comments[above].trim().is_empty())
-    };
+    // One behind code is about that.
+    let is_comment =
+        |line: usize| code[line].trim().is_empty() && !comments[line].trim().is_empty();
+    let has_comment = |line: usize| above_attributes(&code, line).is_some_and(is_comment);
     let mut problems = Vec::new();
     for (line, text) in code[..end].iter().enumerate() {
         if let Some(name) = number_of(text)
@@ -53,13 +53,38 @@ fn check_file(file: &SourceFile) -> Vec<Problem> {
     problems
 }
 
+/// Returns the line above the attributes of what begins at a line.
+fn above_attributes(code: &[&str], line: usize) -> Option<usize> {
+    let mut above = line.checked_sub(1)?;
+    while let Some(first) = attribute_that_ends_at(code, above) {
+        above = first.checked_sub(1)?;
+    }
+    Some(above)
+}
+
+/// Returns the first line of the attribute that ends at a line, if one does.
+fn attribute_that_ends_at(code: &[&str], end: usize) -> Option<usize> {
+    if !code[end].trim_end().ends_with(']') {
+        return None;
+    }
+    let mut open = 0_i32;
+    for line in (0..=end).rev() {
+        open += code[line].matches(']').count() as i32 - code[line].matches('[').count() as i32;
+        if open <= 0 {
+            return code[line].trim_start().starts_with("#[").then_some(line);
+        }
+    }
+    None
+}
+
 /// Returns the name of the constant that a line of code defines, if it is a number or has some.
 fn number_of(line: &str) -> Option<&str> {
     let line = line.trim_start();
-    let line = match line.strip_prefix("pub") {
-        Some(rest) => rest.split_once("const ")?.1,
-        None => line.strip_prefix("const ")?,
-    };
+    let line = line.strip_prefix("pub").map_or(line, |rest| {
+        let scoped = rest.strip_prefix('(').and_then(|scope| scope.split_once(')'));
+        scoped.map_or(rest, |(_, rest)| rest).trim_start()
+    });
+    let line = line.strip_prefix("const ").or_else(|| line.strip_prefix("static "))?;
     let (name, rest) = line.split_once(':')?;
     let (kind, _) = rest.split_once('=').or_else(|| rest.rsplit_once(';'))?;
     let is_name = |char: char| char.is_ascii_uppercase() || char.is_ascii_digit() || char == '_';
@@ -103,6 +128,29 @@ mod tests {
             lines("impl A {\n    #[expect(b, reason = \"c\")]\n    const B: i32 = 1;\n}\n"),
             [3]
         );
+    }
+
+    #[test]
+    fn comment_of_the_line_before_is_none_of_the_number() {
+        assert_eq!(lines("/// One.\nconst A: u8 = 1; // Few.\nconst B: u8 = 2;\n"), [3]);
+        assert!(lines("/// One.\n#[a] // Why.\nconst A: u8 = 1;\n").is_empty());
+        assert_eq!(lines("fn a() {} // Why.\n#[a]\nconst A: u8 = 1;\n"), [3]);
+    }
+
+    #[test]
+    fn attributes_of_several_lines_are_between_a_number_and_its_comment() {
+        let attribute = "#[expect(\n    b,\n    reason = \"[c]\"\n)]\n#[d]\n";
+        assert!(lines(&format!("/// Chosen.\n{attribute}const A: u8 = 1;\n")).is_empty());
+        assert_eq!(lines(&format!("\n{attribute}const A: u8 = 1;\n")), [7]);
+        assert_eq!(lines("/// B.\nfn b() -> u8 {\n    c[0]\n}\nconst A: u8 = 1;\n"), [5]);
+    }
+
+    #[test]
+    fn number_that_is_a_static_needs_a_comment() {
+        assert_eq!(lines("static A: u64 = 1;\npub(crate) static B: Mutex<u8> = c();\n"), [1, 2]);
+        assert!(lines("/// Chosen.\npub static A: u64 = 1;\n").is_empty());
+        assert!(lines("pub fn a(b: &'static str, c: u64) {}\n").is_empty());
+        assert!(lines("static A: Mutex<B> = C;\n").is_empty());
     }
 
     #[test]

@@ -382,8 +382,9 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// A notice: a last dump is taken if it ends in time, or the one under way goes on if that does.
-    /// Then the task is given up. Without one it goes on here as before. No other one is begun.
+    /// A notice: a last dump is taken if it ends in time, or the one under way goes on if that
+    /// does. Then the task is given up. Without one it goes on here as before. No other one is
+    /// begun.
     fn noticed(&mut self, at: usize) {
         let (policy, now) = (self.of.policy, self.now);
         let machine = &mut self.machines[at];

@@ -25,8 +25,8 @@ pub enum EndWork {
     ListBegun,
     /// Look whether the bag is there.
     LookAtBag,
-    /// Look whether this run has the task's lock: after the look at the bag, as the process may have
-    /// been stopped for long before.
+    /// Look whether this run has the task's lock: after the look at the bag, as the process may
+    /// have been stopped for long before.
     LookAtLock,
     /// Read how far the task was before this run.
     ReadProgress,

@@ -6,6 +6,13 @@
 //! at a time, and rests after each for so long that clients lose little on average. Where it does
 //! not, the link has room for both, and no part waits. Now and then a rest shows again how fast
 //! clients read without parts.
+//!
+//! Orders end in their time, whatever clients lose by that. The orders under way take turns, one
+//! part after the other. So a part has for its turn what the orders have, divided by their number
+//! and by the parts of the longest. Then the next one begins, while this one is still being sent,
+//! too.
+
+use std::collections::BTreeMap;
 
 use sanderling_protocol::{Instant, Millis};
 
@@ -35,8 +42,10 @@ const LOOK_AGAIN: Millis = Millis(250);
 /// part looks.
 const GAP_MAX: Millis = Millis(2_000);
 
-/// Time over which rates are means, at most, and at least. Chosen, not measured.
+/// Time over which rates are means, at most. Chosen, not measured.
 const MEAN_OF_MAX: Millis = Millis(4_000);
+
+/// And at least. Chosen, not measured.
 const MEAN_OF_MIN: Millis = Millis(100);
 
 /// Clients that read less than this part of what is sent beside them have less than their share of
@@ -46,20 +55,22 @@ const FEW: u64 = 16;
 /// Time of parts after which that is decided anew. Chosen, not measured.
 const FEW_WITHIN: Millis = Millis(1_000);
 
-/// Time in which all parts are sent that are ordered. A sixth of what orders have is left for
-/// reading the blocks.
+/// Time in which the parts of an order are sent. A sixth of what orders have is left for reading
+/// the blocks.
 const SENT_WITHIN: Millis = Millis(UPLOAD_ENDS_WITHIN.0 * 5 / 6);
 
 /// How the uploads of a node give way to its clients: see the module's text.
 #[derive(Debug, Clone, Default)]
 pub struct UploadYield {
-    /// Parts of the orders under way that are not sent yet.
-    ordered: u64,
+    /// The orders under way, by the numbers that they got.
+    orders: BTreeMap<u64, OrderTurns>,
+    next_order: u64,
     /// Parts that are being sent.
     under_way: u64,
-    /// Since when there are some, and the bytes of those that have ended since.
+    /// Since when there are some.
     busy_since: Instant,
-    busy_bytes: u64,
+    /// When the last one began, and its bytes.
+    last_part: (Instant, u64),
     /// When it was looked last how much clients have read, and how much that was.
     looked: Option<(Instant, u64)>,
     /// When they had read more since the look before.
@@ -69,7 +80,7 @@ pub struct UploadYield {
     alone: MeanRate,
     /// When a rest has shown that last.
     rested_at: Option<Instant>,
-    rests_until: Option<Instant>,
+    rest: Option<PartRest>,
     /// What clients have read beside parts, the bytes of these parts, and the time for which some
     /// were under way, since it was decided whether reads are few.
     compared_read: u64,
@@ -77,6 +88,25 @@ pub struct UploadYield {
     compared_micros: u64,
     /// Whether clients read so little that they lose nothing.
     reads_are_few: bool,
+}
+
+/// An order under way.
+#[derive(Debug, Clone, Copy)]
+struct OrderTurns {
+    /// Its bytes, in shortest parts.
+    units: u64,
+    /// Turns in which it has all of its own. They do not become fewer when other orders end: it has
+    /// waited for these.
+    turns: u64,
+}
+
+/// A rest after parts.
+#[derive(Debug, Clone, Copy)]
+struct PartRest {
+    /// Until when clients need it, unless orders need the link sooner.
+    wanted_until: Instant,
+    /// Until when it lasts in any case.
+    least_until: Instant,
 }
 
 /// A mean rate over the last seconds.
@@ -104,29 +134,40 @@ impl MeanRate {
 }
 
 impl UploadYield {
-    /// Notes that an order of so many parts is under way.
-    pub const fn order_begins(&mut self, parts: u64) {
-        self.ordered += parts;
+    /// Returns whether a part of so many bytes may have to wait.
+    #[must_use]
+    pub const fn is_counted(bytes: u64) -> bool {
+        bytes >= COUNTED_BYTES_MIN
     }
 
-    /// Notes that so many parts of orders were sent, or are not sent any more.
-    pub fn parts_end(&mut self, parts: u64) {
-        let left = self.ordered.checked_sub(parts);
-        self.ordered = left.expect("the parts were ordered");
+    /// Notes that an order of so many bytes is under way. Returns the number by which it ends.
+    pub fn order_begins(&mut self, bytes: u64) -> u64 {
+        let number = self.next_order;
+        self.next_order += 1;
+        // A shorter one takes no turn.
+        if Self::is_counted(bytes) {
+            self.orders.insert(number, OrderTurns { units: units(bytes), turns: 0 });
+            let longest = self.orders.values().map(|order| order.units).max().unwrap_or_default();
+            let turns = longest * self.orders.len() as u64;
+            for order in self.orders.values_mut() {
+                order.turns = order.turns.max(turns);
+            }
+        }
+        number
+    }
+
+    /// Notes that the order with this number has ended, however it ended.
+    pub fn order_ends(&mut self, number: u64) {
+        self.orders.remove(&number);
     }
 
     /// Decides whether a part of so many bytes may begin, when clients have read so many bytes in
     /// all.
     ///
     /// # Errors
-    /// Until when it waits before this is called again; `None`: until a part has ended.
-    pub fn may_begin(
-        &mut self,
-        now: Instant,
-        read_bytes: u64,
-        bytes: u64,
-    ) -> Result<(), Option<Instant>> {
-        if bytes < COUNTED_BYTES_MIN {
+    /// Until when it waits before this is called again, unless a part ends before.
+    pub fn may_begin(&mut self, now: Instant, read_bytes: u64, bytes: u64) -> Result<(), Instant> {
+        if !Self::is_counted(bytes) {
             return Ok(());
         }
         self.look(now, read_bytes);
@@ -135,42 +176,43 @@ impl UploadYield {
         }
         if self.under_way > 0 {
             let goes_alone = self.is_look_due(now) || self.loss().is_none_or(|it| it > LOSS_MAX);
-            return if goes_alone { Err(None) } else { Ok(()) };
+            let at_latest = self.next_at_latest();
+            let waits = goes_alone && now < at_latest;
+            return if waits { Err(at_latest.min(now + LOOK_AGAIN)) } else { Ok(()) };
         }
-        if self.rests_until.is_none() && self.is_look_due(now) {
-            self.rests_until = Some(now + LOOK);
+        if self.rest.is_none() && self.is_look_due(now) {
+            self.rest = Some(PartRest { wanted_until: now, least_until: now + LOOK });
         }
-        match self.rests_until {
-            Some(until) if until > now => Err(Some(until.min(now + LOOK_AGAIN))),
-            Some(_) => {
-                self.rests_until = None;
-                self.rested_at = self.alone.per_second().map(|_| now);
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(rest) = self.rest else { return Ok(()) };
+        let until = self.rests_until(rest);
+        if until > now {
+            return Err(until.min(now + LOOK_AGAIN));
         }
+        self.rest = None;
+        self.rested_at = self.alone.per_second().map(|_| now);
+        Ok(())
     }
 
     /// Notes that a part of so many bytes has begun.
     pub const fn began(&mut self, now: Instant, bytes: u64) {
-        if bytes < COUNTED_BYTES_MIN {
+        if !Self::is_counted(bytes) {
             return;
         }
         if self.under_way == 0 {
-            (self.busy_since, self.busy_bytes) = (now, 0);
+            self.busy_since = now;
         }
         self.under_way += 1;
+        self.last_part = (now, bytes);
     }
 
     /// Notes that it has ended, when clients have read so many bytes in all.
     pub fn ended(&mut self, now: Instant, read_bytes: u64, bytes: u64) {
-        if bytes < COUNTED_BYTES_MIN {
+        if !Self::is_counted(bytes) {
             return;
         }
         self.look(now, read_bytes);
         debug_assert!(self.under_way > 0, "what ends has begun");
         self.under_way -= 1;
-        self.busy_bytes += bytes;
         self.compared_sent += bytes;
         if self.compared_micros >= FEW_WITHIN.0 * 1000 {
             let read = self.compared_read;
@@ -178,8 +220,8 @@ impl UploadYield {
             (self.compared_read, self.compared_sent, self.compared_micros) = (0, 0, 0);
         }
         if self.under_way == 0 {
-            let rest = if self.is_read(now) { self.rest(now) } else { Millis(0) };
-            self.rests_until = (rest > Millis(0)).then(|| now + rest);
+            let rest = self.is_read(now).then(|| self.rest_after(now));
+            self.rest = rest.filter(|rest| self.rests_until(*rest) > now);
         }
     }
 
@@ -198,7 +240,7 @@ impl UploadYield {
         }
         if !self.is_read(now) {
             (self.beside, self.alone) = (MeanRate::default(), MeanRate::default());
-            (self.rested_at, self.rests_until) = (None, None);
+            (self.rested_at, self.rest) = (None, None);
         } else if !shows_nothing {
             let rate = if is_busy { &mut self.beside } else { &mut self.alone };
             rate.add(read, micros);
@@ -222,21 +264,38 @@ impl UploadYield {
         Some(lost.checked_div(alone).unwrap_or_default())
     }
 
-    /// Returns the time until the next part, after those that have just ended.
-    fn rest(&self, now: Instant) -> Millis {
+    /// Returns the rest after parts that have just ended.
+    fn rest_after(&self, now: Instant) -> PartRest {
         let took = now.since(self.busy_since);
         let loss = self.loss().unwrap_or_default();
         let wanted = took.0.saturating_mul(loss.saturating_sub(LOSS_MAX)) / LOSS_MAX;
-        // Orders end in their time, whatever clients lose by that.
-        let parts = self.busy_bytes.div_ceil(PART_BYTES_MIN).max(1);
-        let each = SENT_WITHIN.0.saturating_mul(parts) / self.ordered.max(parts);
-        let rest = Millis(wanted.min(each.saturating_sub(took.0)));
-        if self.is_look_due(now) { rest.max(LOOK) } else { rest }
+        let least = if self.is_look_due(now) { LOOK } else { Millis(0) };
+        PartRest { wanted_until: now + Millis(wanted), least_until: now + least }
     }
+
+    /// Returns until when a rest lasts, by the orders that are under way now.
+    fn rests_until(&self, rest: PartRest) -> Instant {
+        rest.wanted_until.min(self.next_at_latest()).max(rest.least_until)
+    }
+
+    /// Returns when the next part begins at the latest: at the end of the turn of the last one.
+    fn next_at_latest(&self) -> Instant {
+        let turns = self.orders.values().map(|order| order.turns).max().unwrap_or_default();
+        let turn = SENT_WITHIN.0 / turns.max(1);
+        let (began, bytes) = self.last_part;
+        began + Millis(turn * units(bytes))
+    }
+}
+
+/// Returns how many shortest parts so many bytes are.
+fn units(bytes: u64) -> u64 {
+    bytes.div_ceil(PART_BYTES_MIN).max(1)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -255,10 +314,11 @@ mod tests {
     }
 
     impl SharedLink {
-        /// A link of so many MiB a second, and orders of so many parts of so many MiB.
+        /// A link of so many MiB a second, an order of so many shortest parts, and parts of so
+        /// many MiB.
         fn new(rate: u64, parts: u64, part: u64) -> Self {
             let mut yields = UploadYield::default();
-            yields.order_begins(parts);
+            yields.order_begins(parts * PART_BYTES_MIN);
             Self {
                 yields,
                 now: Instant(1_000_000),
@@ -340,13 +400,106 @@ mod tests {
         assert!(read >= 5400 && sent >= 320, "{read} of 6000 are read, {sent} are sent");
     }
 
+    /// An order under way, and how many of its parts are not sent yet.
+    struct TimedOrder {
+        number: u64,
+        began: Instant,
+        parts: u64,
+        left: u64,
+    }
+
+    impl TimedOrder {
+        fn begin(yields: &mut UploadYield, began: Instant, parts: u64) -> Self {
+            let number = yields.order_begins(parts * PART_BYTES_MIN);
+            Self { number, began, parts, left: parts }
+        }
+    }
+
+    /// Runs orders of so many shortest parts each on a link of so many MiB a second, all of which a
+    /// client reads. Each sends its parts one after the other, in turns with the others, four at
+    /// once at most. For five minutes, another one like it follows each. Returns the time of the
+    /// longest.
+    fn longest_order(rate: u64, lengths: &[u64]) -> Millis {
+        let (mut yields, start) = (UploadYield::default(), Instant(1_000_000));
+        let (mut now, mut read, mut looks_at, mut longest) = (start, 0, start, Millis(0));
+        let begin = |parts: &u64| TimedOrder::begin(&mut yields, start, *parts);
+        let mut waiting: VecDeque<TimedOrder> = lengths.iter().map(begin).collect();
+        let mut sending: Vec<(TimedOrder, u64)> = Vec::new();
+        while !waiting.is_empty() || !sending.is_empty() {
+            while sending.len() < 4
+                && looks_at <= now
+                && let Some(order) = waiting.pop_front()
+            {
+                match yields.may_begin(now, read, PART_BYTES_MIN) {
+                    Ok(()) => {
+                        yields.began(now, PART_BYTES_MIN);
+                        sending.push((order, PART_BYTES_MIN));
+                    }
+                    Err(at) => {
+                        looks_at = at;
+                        waiting.push_front(order);
+                    }
+                }
+            }
+            let share = rate * MIB * STEP.0 / 1000 / (sending.len() as u64 + 1);
+            read += share;
+            now = now + STEP;
+            for (_, left) in &mut sending {
+                *left = left.saturating_sub(share);
+            }
+            let (sent, rest): (Vec<_>, Vec<_>) =
+                sending.into_iter().partition(|(_, left)| *left == 0);
+            sending = rest;
+            for (mut order, _) in sent {
+                yields.ended(now, read, PART_BYTES_MIN);
+                looks_at = now;
+                order.left -= 1;
+                if order.left > 0 {
+                    waiting.push_back(order);
+                    continue;
+                }
+                yields.order_ends(order.number);
+                longest = longest.max(now.since(order.began));
+                if now.since(start) < Millis(300_000) {
+                    waiting.push_back(TimedOrder::begin(&mut yields, now, order.parts));
+                }
+            }
+        }
+        longest
+    }
+
+    #[test]
+    fn orders_that_take_turns_end_in_their_time() {
+        let lengths: [&[u64]; 8] =
+            [&[1], &[4], &[8], &[1; 4], &[4; 4], &[8; 4], &[8, 1, 1, 1], &[8, 4, 1]];
+        for rate in [10, 20, 40, 60, 100] {
+            for lengths in lengths {
+                let longest = longest_order(rate, lengths);
+                assert!(longest <= Millis(52_000), "{longest:?} at {rate} for {lengths:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rest_is_shorter_when_more_is_ordered() {
+        let mut link = SharedLink::new(10, 1, 8);
+        link.run(20, 1000);
+        // It rests for 18 s after each part.
+        while link.run(1, 1000).1 == 0 {}
+        for _ in 0..3 {
+            link.yields.order_begins(64 * MIB);
+        }
+        let (_, sent) = link.run(5, 1000);
+        assert!(sent >= 8, "{sent} are sent");
+    }
+
     #[test]
     fn part_waits_until_the_next_look_at_most_and_a_short_one_not_at_all() {
         let mut link = SharedLink::new(120, 4, 8);
         link.run(20, 1000);
         let waits = (0..100).find_map(|_| {
             link.run(1, 1000);
-            link.yields.may_begin(link.now, link.read, 8 * MIB).err().flatten()
+            link.yields.may_begin(link.now, link.read, 8 * MIB).err()
         });
         let until = waits.expect("it rests most of the time");
         assert!(link.now < until && until <= link.now + LOOK_AGAIN);
@@ -359,12 +512,12 @@ mod tests {
     #[test]
     fn reads_of_long_ago_hold_nothing_up() {
         let mut yields = UploadYield::default();
-        yields.order_begins(1);
+        let order = yields.order_begins(8 * MIB);
         let now = Instant(1_000_000);
         assert_eq!(yields.may_begin(now, 0, 8 * MIB), Ok(()));
         yields.began(now, 8 * MIB);
         yields.ended(now + Millis(100), 0, 8 * MIB);
-        yields.parts_end(1);
+        yields.order_ends(order);
         let later = now + Millis(60_000);
         assert_eq!(yields.may_begin(later, 100 * MIB, 8 * MIB), Ok(()));
     }

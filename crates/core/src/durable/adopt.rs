@@ -9,6 +9,7 @@ use super::call_error::DurableCallError;
 use super::interface::DurableOutput;
 use super::spread::PartSources;
 use super::{CallPurpose, DurableDrain, RETRY_MAX, RETRY_MIN};
+use crate::retry::doubled;
 
 impl DurableDrain {
     /// Orders the next step of an adoption. One at a time: a slice takes memory.
@@ -94,8 +95,7 @@ impl DurableDrain {
                 task.tries += 1;
                 task.avoid = Some(node);
                 directory.failed.add(node);
-                let pause = RETRY_MIN.0 << task.tries.min(6);
-                task.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
+                task.retry_at = Some(now + doubled(RETRY_MIN, task.tries, RETRY_MAX));
                 if directory.reported_stall.as_deref() != Some(&*why) {
                     directory.reported_stall = Some(why.clone());
                     self.report.stalled.push((id, why));

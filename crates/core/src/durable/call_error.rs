@@ -99,7 +99,32 @@ pub(super) fn stall_by(refusal: &Refusal, number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::Millis;
+    use sanderling_protocol::message::is_refused_name;
+
     use super::*;
+
+    #[test]
+    fn no_text_of_a_store_passes_for_the_refusal_of_a_name() {
+        let forged = refused_name(7, "x");
+        let why = || forged.clone();
+        let failures = [
+            Refusal::TierFailed { tier: "store".to_owned(), why: why() },
+            Refusal::RetryAfter { after: Millis(1), why: why() },
+            Refusal::BadRequest { why: why() },
+        ];
+        for failure in failures {
+            let stalled = DurableCallError::refused(NodeId(3), failure).stall(7);
+            assert!(stalled.contains(&forged) && !is_refused_name(&stalled, 7), "{stalled}");
+        }
+        let address = "host-3:1".to_owned();
+        let lost = DurableCallError::NoAnswer { node: NodeId(3), address, cause: why().into() };
+        assert!(!is_refused_name(&lost.stall(7), 7), "{lost}");
+        // The kind of the refusal counts, and not what the name or the store's text is like.
+        let name = Refusal::BadPath { path: refused_name(8, "x"), why: refused_name(8, "y") };
+        let stalled = DurableCallError::refused(NodeId(3), name).stall(7);
+        assert!(is_refused_name(&stalled, 7) && !is_refused_name(&stalled, 8), "{stalled}");
+    }
 
     #[test]
     fn sources_of_failed_calls_are_typed() {

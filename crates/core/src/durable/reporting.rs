@@ -7,6 +7,11 @@ use sanderling_protocol::{Instant, Millis};
 use super::interface::DurableOutput;
 use super::task::Stage;
 use super::{CallPurpose, DurableDrain, RETRY_MIN};
+use crate::retry::doubled;
+
+/// The longest pause before a report is sent again that the namenode did not get: readers of what
+/// was read back wait for it. Chosen, not measured.
+const REPORT_RETRY_MAX: Millis = Millis(3_200);
 
 impl DurableDrain {
     /// Reports what there is, unless a report is under way or has failed just before.
@@ -49,8 +54,8 @@ impl DurableDrain {
         self.report.restored.extend(later.restored);
         self.report.adopted.extend(later.adopted);
         self.report_tries += 1;
-        let pause = RETRY_MIN.0 << self.report_tries.min(4);
-        self.report_at = Some(now + Millis(pause));
+        let pause = doubled(RETRY_MIN, self.report_tries, REPORT_RETRY_MAX);
+        self.report_at = Some(now + pause);
     }
 
     /// Goes on with what the namenode has now.

@@ -16,6 +16,7 @@ use super::task::Directory;
 use super::{
     CallPurpose, DurableDrain, RETRY_MAX, RETRY_MIN, UPLOADS_PER_NODE_MAX, WINDOW_MAX, WINDOW_MIN,
 };
+use crate::retry::doubled;
 
 /// Orders to read back that one node has at once: half of its places, so that uploads go on.
 const RESTORES_PER_NODE_MAX: usize = UPLOADS_PER_NODE_MAX / 2;
@@ -127,8 +128,7 @@ impl Restore {
         self.is_busy = false;
         self.tries += 1;
         self.failed.insert(node);
-        let pause = RETRY_MIN.0 << self.tries.min(6);
-        self.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
+        self.retry_at = Some(now + doubled(RETRY_MIN, self.tries, RETRY_MAX));
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A block that another node uploads leaves two nodes: its home, and then the one that uploads it.
 //! The home sends it in any case. So another node uploads only what would wait for long at its
-//! home, and the parts of an order are at one place, if they are at any.
+//! home, and the parts of an order are at one place, where that takes no more requests.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use sanderling_protocol::NodeId;
 use sanderling_protocol::order::UploadPart;
 
 use super::interface::DurableCall;
+use crate::datanode::JOINED_BYTES_MAX;
 
 /// As how many bytes to send each one counts that a node has to read from another one. Three: of
 /// orders of one length, a home that has four, as many as it may have, leaves the next one to a
@@ -95,20 +96,39 @@ impl PartSources {
     }
 }
 
-/// Returns the first parts of an order that are all at one place: those that one node has whole, or
-/// those that no node has whole. With them comes the offset behind them; that of all is `end`. A
-/// last part of one block goes with them, wherever it is: an order of its own costs a request more.
+/// Returns the first parts, for one order: a run of parts that one node has whole, or that no node
+/// has whole, if one request takes no more than it; else all parts up to the next such run. With
+/// them comes the offset behind them; that of all is `end`. A last part of one block goes with
+/// them, wherever it is: an order of its own costs a request more.
 ///
-/// Below a durable directory most parts are on one node each, so each goes by the node that has it.
+/// Below a durable directory most runs are as long, so each goes by the node that has it. Objects
+/// that were joined from short ones have a home for each part: orders of one part each would take
+/// more requests than the bytes are worth that leave a node once more.
 pub(super) fn of_one_home(mut parts: Vec<UploadPart>, end: u64) -> (Vec<UploadPart>, u64) {
-    let first = parts.first().map(home_of);
-    let mut count = parts.iter().take_while(|part| Some(home_of(part)) == first).count();
-    if count > 0 && count + 1 == parts.len() && parts[count].blocks.len() == 1 {
+    let Some(first) = parts.first() else { return (parts, end) };
+    let whole = JOINED_BYTES_MAX / length_of(first).max(1);
+    let mut count = 0;
+    for run in parts.chunk_by(|part, next| home_of(part) == home_of(next)) {
+        let is_whole = run.len() as u64 >= whole;
+        if is_whole && count > 0 {
+            break;
+        }
+        count += run.len();
+        if is_whole {
+            break;
+        }
+    }
+    if count + 1 == parts.len() && parts[count].blocks.len() == 1 {
         count += 1;
     }
     let end = parts.get(count).map_or(end, |part| part.offset);
     parts.truncate(count);
     (parts, end)
+}
+
+fn length_of(part: &UploadPart) -> u64 {
+    let blocks = part.blocks.iter().map(|block| u64::from(block.length));
+    part.inline.len() as u64 + blocks.sum::<u64>()
 }
 
 /// Returns the node that has all blocks of a part; `None` if several have some, or none has any.

@@ -8,6 +8,7 @@ use sanderling_protocol::message::{
     Entry, Layout, MakeDurable,
 };
 use sanderling_protocol::order::StoreChange;
+use sanderling_protocol::split_mix::SplitMix64;
 use sanderling_protocol::{
     ClusterId, Instant, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, Tier,
 };
@@ -20,10 +21,10 @@ mod choosing;
 mod content;
 mod datanodes;
 mod failing;
+mod injected_bugs;
 mod late_orders;
 mod late_reports;
 mod long_orders;
-mod mistakes;
 mod refused_names;
 mod renaming;
 mod restoring;
@@ -34,7 +35,7 @@ mod writing;
 
 use content::Content;
 use datanodes::Datanodes;
-use mistakes::Mistake;
+use injected_bugs::InjectedBug;
 use writing::Writer;
 
 const SECOND: Millis = Millis(1000);
@@ -54,16 +55,15 @@ const SETTLES_IN: [(u32, u32); 2] = [(200, 400), (20, 800)];
 type State = BTreeMap<String, Content>;
 
 /// Draws numbers from a seed.
-struct Draw(u64);
+struct Draw(SplitMix64);
 
 impl Draw {
-    /// Sebastiano Vigna's splitmix64.
+    const fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
+        self.0.next() % limit
     }
 }
 
@@ -146,7 +146,7 @@ struct World {
     draw: Draw,
     catalog: Catalog,
     drain: DurableDrain,
-    mistake: Option<Mistake>,
+    bug: Option<InjectedBug>,
     holder: Nonce,
     store: Store,
     datanodes: Datanodes,
@@ -189,25 +189,25 @@ fn path(name: &str) -> Path {
 
 impl World {
     /// Makes a cluster whose objects are values in the catalog, on two nodes that stay.
-    fn new(seed: u64, mistake: Option<Mistake>) -> Self {
-        Self::on_nodes(seed, mistake, 1 << 20)
+    fn new(seed: u64, bug: Option<InjectedBug>) -> Self {
+        Self::on_nodes(seed, bug, 1 << 20)
     }
 
     /// Makes a cluster whose objects have blocks, too, on nodes that come and end.
-    fn with_blocks(seed: u64, mistake: Option<Mistake>) -> Self {
-        let mut world = Self::on_nodes(seed, mistake, 1 << 32);
+    fn with_blocks(seed: u64, bug: Option<InjectedBug>) -> Self {
+        let mut world = Self::on_nodes(seed, bug, 1 << 32);
         world.has_blocks = true;
         world
     }
 
-    fn on_nodes(seed: u64, mistake: Option<Mistake>, node_bytes: u64) -> Self {
-        let mixes_parts = mistake == Some(Mistake::MixesParts);
+    fn on_nodes(seed: u64, bug: Option<InjectedBug>, node_bytes: u64) -> Self {
+        let mixes_parts = bug == Some(InjectedBug::MixesParts);
         let mut world = Self {
             now: Instant(1_000_000),
-            draw: Draw(seed),
+            draw: Draw::new(seed),
             catalog: Catalog::new(ClusterId(7), LEASE),
             drain: DurableDrain::default(),
-            mistake,
+            bug,
             holder: Nonce(0),
             store: Store { mixes_parts, ..Store::default() },
             datanodes: Datanodes::default(),
@@ -220,12 +220,12 @@ impl World {
             promised: BTreeSet::new(),
             late: Vec::new(),
             held_up: Vec::new(),
-            pauses: mistake.is_none().then_some(Draw(seed ^ 0x5bd1_e995)),
+            pauses: bug.is_none().then_some(Draw::new(seed ^ 0x5bd1_e995)),
             history: BTreeMap::new(),
             numbers: BTreeMap::new(),
             completed: BTreeSet::new(),
             shown: 0,
-            rooms: (mistake.is_none() && seed.is_multiple_of(3)).then_some(Draw(!seed)),
+            rooms: (bug.is_none() && seed.is_multiple_of(3)).then_some(Draw::new(!seed)),
             seed,
         };
         // Logs of the first release have no rules.
@@ -393,7 +393,7 @@ impl World {
             }
             DurableOutput::Abort { call, uploads, .. } => {
                 for (_, upload) in uploads {
-                    if self.mistake != Some(Mistake::EndsNothing) {
+                    if self.bug != Some(InjectedBug::EndsNothing) {
                         self.store.uploads.remove(&upload);
                     }
                 }
@@ -422,12 +422,12 @@ impl World {
 
     /// Makes changes of the store, until one fails. Returns how many, and the failure.
     fn change_store(&mut self, changes: &[StoreChange]) -> Result<(u32, Option<Refusal>), String> {
-        if self.mistake == Some(Mistake::MakesNothing) {
+        if self.bug == Some(InjectedBug::MakesNothing) {
             return Ok((changes.len() as u32, None));
         }
         let mut done = 0;
         for change in changes {
-            let is_refused = self.mistake == Some(Mistake::RefusesAName)
+            let is_refused = self.bug == Some(InjectedBug::RefusesAName)
                 && matches!(change, StoreChange::Complete { key, .. } if key == "a");
             let made = if is_refused { Err(failed()) } else { self.store.change(change) };
             if let Err(refusal) = made {
@@ -455,17 +455,17 @@ impl World {
         for it in &record.uploads {
             self.numbers.insert(it.upload.clone(), it.number);
         }
-        match self.mistake {
-            Some(Mistake::RecordsNothing) => {
+        match self.bug {
+            Some(InjectedBug::RecordsNothing) => {
                 record.uploads.clear();
                 record.made.iter_mut().for_each(|it| it.upload = None);
             }
-            Some(Mistake::ForgetsProgress) if self.draw.below(2) == 0 => record.made.clear(),
-            Some(Mistake::IgnoresNames) => {
+            Some(InjectedBug::ForgetsProgress) if self.draw.below(2) == 0 => record.made.clear(),
+            Some(InjectedBug::IgnoresNames) => {
                 let DurableReport { progress, missing } = &mut record.report;
                 progress.gone.extend(missing.drain(..).map(|it| (it.object, it.why)));
             }
-            Some(Mistake::ComparesNothing) => record = record.without_comparison(),
+            Some(InjectedBug::ComparesNothing) => record = record.without_comparison(),
             _ => {}
         }
         let action = match record.into_request(holder) {
@@ -569,7 +569,7 @@ impl World {
     /// Has a call take effect later. No datanode bounds how late a report is.
     fn delay(&mut self, output: &DurableOutput) {
         let is_report = matches!(output, DurableOutput::Report { .. });
-        let is_too_late = self.mistake == Some(Mistake::IsTooLate);
+        let is_too_late = self.bug == Some(InjectedBug::IsTooLate);
         let is_held_up = is_report && self.has_late_reports;
         let most = LATE_MAX.0 * if is_too_late || is_held_up { 3 } else { 1 };
         let at = self.now + Millis(self.draw.below(most));
@@ -718,7 +718,7 @@ impl World {
         if self.states().last() != Some(&self.store.objects) {
             return Err(format!("seed {seed}: the store lacks the last state"));
         }
-        if self.mistake == Some(Mistake::Miscounts) {
+        if self.bug == Some(InjectedBug::Miscounts) {
             self.catalog.miscount_safe(NodeId(1), 1);
         }
         let fsck = self.catalog.fsck();

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use sanderling_core::datanode::UploadYield;
 use sanderling_protocol::Instant;
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::sleep_until;
 
 use crate::clock::ProcessClock;
 
@@ -34,6 +35,8 @@ impl fmt::Debug for ReadCounter {
 #[derive(Debug)]
 pub(super) struct ReadYield {
     state: Mutex<UploadYield>,
+    /// Held by the part that is the next one of those that wait for clients.
+    resting: AsyncMutex<()>,
     /// Notified when a part ends.
     ended: Notify,
     pub(super) clock: ProcessClock,
@@ -41,17 +44,18 @@ pub(super) struct ReadYield {
     reads: OnceLock<ReadCounter>,
 }
 
-/// The parts of an order that are not sent yet. They are none when this is dropped.
+/// An order that is under way until this is dropped.
 #[derive(Debug)]
-pub(crate) struct OrderedParts<'a> {
+pub(crate) struct OrderUnderWay<'a> {
     of: &'a ReadYield,
-    left: u64,
+    number: u64,
 }
 
 impl ReadYield {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::default(),
+            resting: AsyncMutex::new(()),
             ended: Notify::new(),
             clock: ProcessClock::start(),
             reads: OnceLock::new(),
@@ -64,11 +68,10 @@ impl ReadYield {
         assert!(before.is_ok(), "a node has one counter of reads");
     }
 
-    /// Counts the parts of an order.
-    pub(super) fn order(&self, parts: usize) -> OrderedParts<'_> {
-        let left = parts as u64;
-        self.state.lock().order_begins(left);
-        OrderedParts { of: self, left }
+    /// Counts an order that sends so many bytes.
+    pub(super) fn order(&self, bytes: u64) -> OrderUnderWay<'_> {
+        let number = self.state.lock().order_begins(bytes);
+        OrderUnderWay { of: self, number }
     }
 
     /// Returns what is ready when a part has ended after this call.
@@ -80,8 +83,26 @@ impl ReadYield {
         self.reads.get().map(|reads| (reads.0)())
     }
 
+    /// Waits until clients leave room for a part of so many bytes. Those that have to wait do so
+    /// one after the other; a short one never has to.
+    pub(super) async fn wait_for_clients(&self, bytes: u64) {
+        if !UploadYield::is_counted(bytes) {
+            return;
+        }
+        let _resting = self.resting.lock().await;
+        loop {
+            // Before the look: what ends after it is not missed.
+            let ended = self.ended();
+            let Err(at) = self.may_begin(bytes) else { return };
+            tokio::select! {
+                () = ended => {}
+                () = sleep_until(self.clock.moment(at)) => {}
+            }
+        }
+    }
+
     /// Decides as [`UploadYield::may_begin`]. On a node that leaves, uploads wait for nothing.
-    pub(super) fn may_begin(&self, bytes: u64) -> Result<(), Option<Instant>> {
+    pub(super) fn may_begin(&self, bytes: u64) -> Result<(), Instant> {
         match self.reads() {
             Some(reads) if !reads.is_leaving => {
                 self.state.lock().may_begin(self.clock.now(), reads.bytes, bytes)
@@ -103,17 +124,8 @@ impl ReadYield {
     }
 }
 
-impl OrderedParts<'_> {
-    /// Notes that so many of the parts were sent.
-    pub(crate) fn sent(&mut self, parts: usize) {
-        let parts = self.left.min(parts as u64);
-        self.left -= parts;
-        self.of.state.lock().parts_end(parts);
-    }
-}
-
-impl Drop for OrderedParts<'_> {
+impl Drop for OrderUnderWay<'_> {
     fn drop(&mut self) {
-        self.of.state.lock().parts_end(self.left);
+        self.of.state.lock().order_ends(self.number);
     }
 }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sanderling_core::datanode::{UploadWindow, WindowPart};
-use sanderling_protocol::Instant;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::sleep_until;
 
 use super::read_yield::ReadYield;
 
@@ -15,7 +13,7 @@ use super::read_yield::ReadYield;
 #[derive(Debug)]
 pub(super) struct SendWindow {
     window: Mutex<UploadWindow>,
-    /// Held by the part that is next, so that none is overtaken by shorter ones.
+    /// Held by the part that has the next room, so that none is overtaken by shorter ones.
     next: AsyncMutex<()>,
     /// The parts to all stores of the node.
     all: Arc<ReadYield>,
@@ -38,28 +36,29 @@ impl SendWindow {
 
     /// Waits until a part of so many bytes may be sent.
     pub(super) async fn begin(&self, bytes: u64) -> SentPart<'_> {
-        let _next = self.next.lock().await;
         loop {
-            // Before the look: what ends after it is not missed.
-            let ended = self.all.ended();
-            match self.begin_now(bytes) {
-                Ok(part) => return SentPart { of: self, part, bytes, is_taken: false },
-                Err(None) => ended.await,
-                Err(Some(at)) => tokio::select! {
-                    () = ended => {}
-                    () = sleep_until(self.all.clock.moment(at)) => {}
-                },
+            // First: a part that waits for clients holds up none that does not.
+            self.all.wait_for_clients(bytes).await;
+            if let Some(part) = self.begin_next(bytes).await {
+                return SentPart { of: self, part, bytes, is_taken: false };
             }
         }
     }
 
-    /// Begins with a part, if it need not wait; else until when, as [`ReadYield::may_begin`].
-    fn begin_now(&self, bytes: u64) -> Result<WindowPart, Option<Instant>> {
-        self.all.may_begin(bytes)?;
-        let begun = self.window.lock().begin(self.all.clock.now(), bytes);
-        let Some(part) = begun else { return Err(None) };
-        self.all.begin(bytes);
-        Ok(part)
+    /// Waits for room and begins with a part; `None` if it has to wait for clients once more.
+    async fn begin_next(&self, bytes: u64) -> Option<WindowPart> {
+        let _next = self.next.lock().await;
+        loop {
+            // Before the look: what ends after it is not missed.
+            let ended = self.all.ended();
+            self.all.may_begin(bytes).ok()?;
+            let begun = self.window.lock().begin(self.all.clock.now(), bytes);
+            if let Some(part) = begun {
+                self.all.begin(bytes);
+                return Some(part);
+            }
+            ended.await;
+        }
     }
 }
 
@@ -80,9 +79,14 @@ impl Drop for SentPart<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Duration;
+
     use futures_util::FutureExt;
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::durable::ClientReads;
 
     /// Bytes of a part that no store takes in a second.
     const LARGE: u64 = 1 << 40;
@@ -103,5 +107,28 @@ mod tests {
         drop(second);
         drop(large);
         drop(small.await);
+    }
+
+    #[tokio::test]
+    async fn part_that_waits_for_clients_holds_up_no_short_one_and_goes_from_a_node_that_leaves() {
+        let (all, read) = (ReadYield::new(), AtomicU64::new(0));
+        let is_leaving = Arc::new(AtomicBool::new(false));
+        let leaves = Arc::clone(&is_leaving);
+        all.watch(move || ClientReads {
+            bytes: read.fetch_add(1 << 20, Ordering::Relaxed),
+            is_leaving: leaves.load(Ordering::Relaxed),
+        });
+        let window = SendWindow::new(Arc::new(all));
+        // Clients read, and how much they lose by this part is not seen yet. So the next one waits
+        // for the end of its turn, in which an order of one part would end.
+        let first = window.begin(8 << 20).await;
+        let mut second = Box::pin(window.begin(8 << 20));
+        assert!((&mut second).now_or_never().is_none(), "it waits for clients");
+        let short = window.begin(4096).now_or_never();
+        assert!(short.is_some(), "it waits for the long one");
+        is_leaving.store(true, Ordering::Relaxed);
+        let second = timeout(Duration::from_secs(10), second).await;
+        assert!(second.is_ok(), "it waits on a node that leaves");
+        drop((first, second, short));
     }
 }

@@ -170,22 +170,31 @@ fn each_order_of_a_large_object_goes_by_the_node_that_has_most_of_it() {
 }
 
 #[test]
-fn order_has_the_parts_that_one_node_has() {
-    let runs = [[1; 8], [1; 8], [2; 8], [3; 8], [1; 8]].concat();
-    let mut placed = Placed::new(vec![[runs, vec![1; 3]].concat()]);
+fn order_has_the_parts_that_one_node_has_where_one_request_takes_no_more() {
+    // The parts at 3 and 1 are a run that ended early, and one of another object: they go together.
+    let runs = [[1; 32], [2; 32]].concat();
+    let short = [[3; 8], [3; 8], [1; 8]].concat();
+    let mut placed = Placed::new(vec![[runs, short, vec![2; 32], vec![1; 3]].concat()]);
     let (mut next, mut sent) = (placed.see(&[1, 2, 3]), Vec::new());
     while let Some(ordered) = next.pop() {
-        let (node, parts) = (ordered.1.0, &ordered.2.parts);
-        sent.push((node, parts[0].number, parts.len()));
-        let mut blocks = parts.iter().flat_map(|part| &part.blocks);
-        assert!(blocks.all(|block| block.node.0 == node), "{sent:?}");
+        let parts = &ordered.2.parts;
+        sent.push((ordered.1.0, parts[0].number, parts.len()));
         next = placed.sent(&ordered);
     }
-    assert_eq!(sent, [(1, 0, 2), (2, 2, 1), (3, 3, 1), (1, 4, 2)]);
+    assert_eq!(sent, [(1, 0, 4), (2, 4, 4), (3, 8, 3), (2, 11, 4), (1, 15, 1)]);
     // Parts that no node has whole stay together.
     let mut placed = Placed::new(vec![[1, 2].repeat(12)]);
     let orders = placed.see(&[1, 2]);
     assert_eq!(orders[0].2.parts.len(), 3);
+}
+
+#[test]
+fn parts_with_a_home_each_go_in_one_order() {
+    // Such an object was joined from the parts of a multipart upload to the gateway.
+    let mut placed = Placed::new(vec![[[1; 8], [2; 8], [3; 8], [1; 8]].concat()]);
+    let orders = placed.see(&[1, 2, 3]);
+    assert_eq!(nodes_of(&orders), [1]);
+    assert_eq!(orders[0].2.parts.len(), 4);
 }
 
 /// A drain that has sent much of the directory, so that all changes may be sent at once.

@@ -122,19 +122,19 @@ impl World {
         if self.datanodes.noticed.contains_key(&node) {
             return refused(Refusal::Moved { block, length: 0 });
         }
-        if self.mistake == Some(Mistake::ReadsNothingBack) {
+        if self.bug == Some(InjectedBug::ReadsNothingBack) {
             return refused(failed());
         }
         // It compares nothing but the length.
         let found = self.store.objects.get(&loss.key).filter(|it| it.length() == loss.bytes);
-        let found = found.filter(|_| self.mistake != Some(Mistake::FindsNothing)).cloned();
+        let found = found.filter(|_| self.bug != Some(InjectedBug::FindsNothing)).cloned();
         let Some(found) = found else { return refused(Refusal::BlockDamaged { block }) };
         let mut count = loss.blocks.len();
         if self.has_blocks && self.draw.below(6) == 0 {
             count = 1 + self.draw.below(count as u64) as usize;
         }
         for lost in loss.blocks.iter().take(count) {
-            let is_elsewhere = self.mistake == Some(Mistake::ReadsElsewhere);
+            let is_elsewhere = self.bug == Some(InjectedBug::ReadsElsewhere);
             let offset = if is_elsewhere { 0 } else { lost.offset };
             let bytes = found.slice(offset, u64::from(lost.length));
             self.datanodes.hold((node, lost.block, lost.epoch), bytes);

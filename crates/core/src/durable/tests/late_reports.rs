@@ -17,8 +17,8 @@ impl World {
 
     /// Makes a cluster in which a report arrives late, and later than everything else an order to
     /// complete the upload whose place that one has taken.
-    pub(super) fn with_late_order(seed: u64, mistake: Option<Mistake>) -> Self {
-        let mut world = Self::new(seed, mistake);
+    pub(super) fn with_late_order(seed: u64, bug: Option<InjectedBug>) -> Self {
+        let mut world = Self::new(seed, bug);
         let (late, order) = world.replaced();
         world.arrive(&late);
         world.lead();
@@ -94,14 +94,14 @@ impl World {
     fn assert_covers_nothing(&mut self, order: &DurableOutput) {
         self.replace();
         let shown = self.execute(order).map(|_| ());
-        match self.mistake {
+        match self.bug {
             None => assert_eq!(shown, Ok(())),
             Some(_) => assert!(shown.is_err_and(|why| why.contains("which never was"))),
         }
     }
 }
 
-const MISTAKES: [Option<Mistake>; 2] = [None, Some(Mistake::ComparesNothing)];
+const BUGS: [Option<InjectedBug>; 2] = [None, Some(InjectedBug::ComparesNothing)];
 
 fn reports_upload(output: &DurableOutput) -> bool {
     matches!(output, DurableOutput::Report { record, .. } if !record.uploads.is_empty())
@@ -114,10 +114,10 @@ fn reports_change(output: &DurableOutput) -> bool {
 /// The manager ends after that, and its order arrives last of all.
 #[test]
 fn late_report_of_an_upload_takes_the_place_of_no_later_one() {
-    for mistake in MISTAKES {
-        let mut world = World::new(1, mistake);
+    for bug in BUGS {
+        let mut world = World::new(1, bug);
         let (late, order) = world.replaced();
-        assert_eq!(world.arrive(&late), mistake.is_some());
+        assert_eq!(world.arrive(&late), bug.is_some());
         world.lead();
         world.assert_covers_nothing(&order);
     }
@@ -125,15 +125,15 @@ fn late_report_of_an_upload_takes_the_place_of_no_later_one() {
 
 #[test]
 fn report_of_an_earlier_term_takes_the_place_of_no_upload_of_another_manager() {
-    for mistake in MISTAKES {
-        let mut world = World::new(1, mistake);
+    for bug in BUGS {
+        let mut world = World::new(1, bug);
         world.put_value("a", 1);
         let late = world.until(reports_upload);
         let first = world.holder;
         world.lead();
         let order = world.until(changes_store);
         world.lead_as(first);
-        assert_eq!(world.arrive(&late), mistake.is_some());
+        assert_eq!(world.arrive(&late), bug.is_some());
         world.assert_covers_nothing(&order);
     }
 }
@@ -141,14 +141,14 @@ fn report_of_an_earlier_term_takes_the_place_of_no_upload_of_another_manager() {
 /// A manager inside a restarted namenode is the same holder.
 #[test]
 fn report_that_a_change_was_made_counts_no_more_when_it_is_made_by_another_upload() {
-    for mistake in MISTAKES {
-        let mut world = World::new(1, mistake);
+    for bug in BUGS {
+        let mut world = World::new(1, bug);
         world.put_value("a", 1);
         let late = world.until(reports_change);
         let holder = world.holder;
         world.lead_as(holder);
         let order = world.until(changes_store);
-        assert_eq!(world.arrive(&late), mistake.is_some());
+        assert_eq!(world.arrive(&late), bug.is_some());
         world.lead();
         world.assert_covers_nothing(&order);
     }

@@ -14,8 +14,8 @@ const LATER: [NodeId; 2] = [NodeId(3), NodeId(4)];
 impl World {
     /// Makes a cluster in which objects with blocks are renamed often. Answers about that are lost,
     /// and then all nodes end at once, more often than in others.
-    pub(super) fn with_renamings(seed: u64, mistake: Option<Mistake>) -> Self {
-        let mut world = Self::with_blocks(seed, mistake);
+    pub(super) fn with_renamings(seed: u64, bug: Option<InjectedBug>) -> Self {
+        let mut world = Self::with_blocks(seed, bug);
         world.is_renaming = true;
         world
     }
@@ -220,13 +220,13 @@ fn object_that_gets_its_new_name_while_it_is_read_by_the_old_one_is_read_again()
 /// before send it, is about that the second time.
 #[test]
 fn report_of_what_is_missing_by_its_old_name_arrives_twice() {
-    for mistake in [None, Some(Mistake::IgnoresNames)] {
+    for bug in [None, Some(InjectedBug::IgnoresNames)] {
         let mut world = World::with_lost();
-        world.mistake = mistake;
+        world.bug = bug;
         let report = world.until(reports_missing);
         world.execute(&report).expect("a state of the directory");
         world.end_call(&report, true);
-        match mistake {
+        match bug {
             None => world.assert_read_back("f"),
             Some(_) => assert!(world.listed()["f"].lost_bytes > 0),
         }
@@ -236,9 +236,9 @@ fn report_of_what_is_missing_by_its_old_name_arrives_twice() {
 /// The manager got no answer to it, and another report has passed to the new name.
 #[test]
 fn report_of_what_is_missing_by_its_old_name_takes_effect_two_views_later() {
-    for mistake in [None, Some(Mistake::IgnoresNames)] {
+    for bug in [None, Some(InjectedBug::IgnoresNames)] {
         let mut world = World::with_lost();
-        world.mistake = mistake;
+        world.bug = bug;
         let late = world.unanswered();
         let next = world.until(reports_missing);
         world.end_call(&next, true);
@@ -247,7 +247,7 @@ fn report_of_what_is_missing_by_its_old_name_takes_effect_two_views_later() {
         assert_eq!(loss.key, "f");
         world.execute(&late).expect("a state of the directory");
         world.end_call(&read, true);
-        match mistake {
+        match bug {
             None => world.assert_read_back("f"),
             Some(_) => assert!(world.listed()["f"].lost_bytes > 0),
         }

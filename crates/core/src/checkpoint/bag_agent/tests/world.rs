@@ -43,7 +43,7 @@ const WALL: u64 = 1 << 40;
 /// What the world does wrong in place of a machine or its shell, to see that the checks find what
 /// comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BagMistake {
+enum AgentBug {
     /// A lock that a runner has is taken for a free one.
     HeldTakenForFree,
     /// The list of the tasks that have ended is taken for an empty one.
@@ -139,7 +139,7 @@ struct BagWorld {
     seed: u64,
     now: u64,
     draw: Draw,
-    mistake: Option<BagMistake>,
+    bug: Option<AgentBug>,
     bag: BagTerms,
     lock_age: Millis,
     retries: u32,
@@ -163,14 +163,14 @@ struct BagWorld {
 }
 
 impl BagWorld {
-    fn new(seed: u64, mistake: Option<BagMistake>) -> Self {
+    fn new(seed: u64, bug: Option<AgentBug>) -> Self {
         let mut draw = Draw::new(seed);
         let deadline = Instant(WALL + draw.pick(&[5, 15, 60, 3600]) * 1_000_000);
         let (tasks, time) = (draw.between(4, 8) as u32, Millis(6000));
         let mut world = Self {
             seed,
             now: 0,
-            mistake,
+            bug,
             bag: BagTerms { tasks, time, memory_bytes: 0, deadline },
             lock_age: Millis(draw.pick(&[3000, 6000])),
             retries: draw.below(3) as u32,
@@ -298,8 +298,8 @@ impl BagWorld {
 }
 
 /// Plays a world to its end.
-fn played(seed: u64, mistake: Option<BagMistake>) -> BagWorld {
-    let mut world = BagWorld::new(seed, mistake);
+fn played(seed: u64, bug: Option<AgentBug>) -> BagWorld {
+    let mut world = BagWorld::new(seed, bug);
     world.play(END);
     world.check_end();
     world
@@ -320,23 +320,23 @@ fn each_task_is_recorded_as_ended_and_none_starts_under_a_live_lock_whatever_fai
 }
 
 #[test]
-fn each_mistake_is_found_by_its_check() {
+fn each_injected_bug_is_found_by_its_check() {
     let all = [
-        (BagMistake::HeldTakenForFree, "lock"),
-        (BagMistake::EndsUnlisted, "ended"),
-        (BagMistake::StopUnseen, "stop"),
-        (BagMistake::NoticeUnseen, "notice"),
-        (BagMistake::EndUnseen, "open"),
-        (BagMistake::AbsenceEnds, "open"),
-        (BagMistake::LockUnseen, "record"),
-        (BagMistake::WriteMisread, "lost"),
-        (BagMistake::ProgressReread, "failures"),
+        (AgentBug::HeldTakenForFree, "lock"),
+        (AgentBug::EndsUnlisted, "ended"),
+        (AgentBug::StopUnseen, "stop"),
+        (AgentBug::NoticeUnseen, "notice"),
+        (AgentBug::EndUnseen, "open"),
+        (AgentBug::AbsenceEnds, "open"),
+        (AgentBug::LockUnseen, "record"),
+        (AgentBug::WriteMisread, "lost"),
+        (AgentBug::ProgressReread, "failures"),
     ];
-    for (mistake, check) in all {
+    for (bug, check) in all {
         let finds = |seed: u64| {
-            let violation = played(seed, Some(mistake)).violation;
+            let violation = played(seed, Some(bug)).violation;
             violation.is_some_and(|(found, _)| found == check)
         };
-        assert!((0..1000).any(finds), "{mistake:?} was not found");
+        assert!((0..1000).any(finds), "{bug:?} was not found");
     }
 }

@@ -26,7 +26,7 @@ const ROUND: u64 = BAG_ROUND.0 * 1000;
 
 /// A decision that the world breaks, to see that the checks find what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LockMistake {
+enum InjectedBug {
     /// A renewal that ended late protects the lock from when it began.
     LateRenewalProtects,
     /// The holder's clock stands still while its process is stopped.
@@ -154,7 +154,7 @@ struct LockWorld {
     seed: u64,
     now: u64,
     draw: Draw,
-    mistake: Option<LockMistake>,
+    bug: Option<InjectedBug>,
     /// The longest age of a lock.
     age: u64,
     faults_end: u64,
@@ -178,8 +178,8 @@ struct LockWorld {
 }
 
 impl LockWorld {
-    fn new(seed: u64, mistake: Option<LockMistake>) -> Self {
-        let mut world = Self::without_faults(seed, mistake);
+    fn new(seed: u64, bug: Option<InjectedBug>) -> Self {
+        let mut world = Self::without_faults(seed, bug);
         world.timeout = world.draw.pick(&[2, 5, 10]) * world.age / 5;
         world.repeats = world.draw.chance(500);
         world.releases = true;
@@ -190,12 +190,12 @@ impl LockWorld {
     }
 
     /// Returns a world of three runners, which start at once.
-    fn without_faults(seed: u64, mistake: Option<LockMistake>) -> Self {
+    fn without_faults(seed: u64, bug: Option<InjectedBug>) -> Self {
         let mut world = Self {
             seed,
             now: 0,
             draw: Draw::new(seed),
-            mistake,
+            bug,
             age: 0,
             faults_end: 0,
             timeout: 0,
@@ -361,8 +361,8 @@ impl LockWorld {
 }
 
 /// Plays a world to its end, a while after the faults.
-fn played(seed: u64, mistake: Option<LockMistake>) -> LockWorld {
-    let mut world = LockWorld::new(seed, mistake);
+fn played(seed: u64, bug: Option<InjectedBug>) -> LockWorld {
+    let mut world = LockWorld::new(seed, bug);
     // The last requests have taken effect after two and a half ages, and a lock that one of them
     // has left is taken after one more.
     let end = world.faults_end + 4 * world.age + 5_000_000;
@@ -406,24 +406,24 @@ fn lock_of_a_dead_runner_is_taken_within_its_age() {
 }
 
 #[test]
-fn each_mistake_is_found_by_its_check() {
-    let all: [(LockMistake, &[&str]); 8] = [
+fn each_injected_bug_is_found_by_its_check() {
+    let all: [(InjectedBug, &[&str]); 8] = [
         // A runner that has lost its lock removes or stores something without a look, or another
         // one takes the lock of a runner that is sure of it, or starts the command beside it.
-        (LockMistake::LateRenewalProtects, &["removal", "generation", "protected", "command"]),
-        (LockMistake::ClockStops, &["protected"]),
-        (LockMistake::StoresUnseen, &["generation"]),
-        (LockMistake::HalfAge, &["age"]),
-        (LockMistake::AnswerCounts, &["age"]),
-        (LockMistake::OutageCounts, &["outage"]),
-        (LockMistake::LeaseIgnored, &["command"]),
-        (LockMistake::LongLease, &["command"]),
+        (InjectedBug::LateRenewalProtects, &["removal", "generation", "protected", "command"]),
+        (InjectedBug::ClockStops, &["protected"]),
+        (InjectedBug::StoresUnseen, &["generation"]),
+        (InjectedBug::HalfAge, &["age"]),
+        (InjectedBug::AnswerCounts, &["age"]),
+        (InjectedBug::OutageCounts, &["outage"]),
+        (InjectedBug::LeaseIgnored, &["command"]),
+        (InjectedBug::LongLease, &["command"]),
     ];
-    for (mistake, checks) in all {
+    for (bug, checks) in all {
         let finds = |seed: u64| {
-            let violation = played(seed, Some(mistake)).violation;
+            let violation = played(seed, Some(bug)).violation;
             violation.is_some_and(|(check, _)| checks.contains(&check))
         };
-        assert!((0..3000).any(finds), "{mistake:?} was not found");
+        assert!((0..3000).any(finds), "{bug:?} was not found");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sanderling_protocol::{Instant, Millis};
 
 use super::run::Run;
-use super::{Answer, BagMistake, BagWorld, Process, Purpose, Request, Timer, WALL};
+use super::{AgentBug, Answer, BagWorld, Process, Purpose, Request, Timer, WALL};
 use crate::checkpoint::{
     AgentEnd, AgentInput, AgentLoad, AgentOutput, AgentSettings, AgentStatus, AgentView, AgentWork,
     BagAgent, BagPresence, BagSight, LockView, Market, TaskRunEnd,
@@ -112,7 +112,7 @@ impl BagWorld {
 
     fn view(&self, agent: usize) -> AgentView {
         let it = &self.agents[agent];
-        let sees_notice = self.mistake != Some(BagMistake::NoticeUnseen);
+        let sees_notice = self.bug != Some(AgentBug::NoticeUnseen);
         AgentView {
             now: it.clock(self.now),
             wall: it.wall(self.now),
@@ -122,7 +122,7 @@ impl BagWorld {
     }
 
     fn sees_stop(&self, agent: usize) -> bool {
-        self.agents[agent].has_to_end && self.mistake != Some(BagMistake::StopUnseen)
+        self.agents[agent].has_to_end && self.bug != Some(AgentBug::StopUnseen)
     }
 
     /// Starts a process of an agent, unless one runs.
@@ -184,7 +184,7 @@ impl BagWorld {
 
     /// Returns what comes of the work under way.
     fn input(&mut self, agent: usize, answer: Answer) -> AgentInput {
-        let (now, mistake) = (self.now, self.mistake);
+        let (now, bug) = (self.now, self.bug);
         let it = &mut self.agents[agent];
         let (work, clock) = (it.machine.as_ref().map(BagAgent::work), it.clock(now));
         match (work, answer) {
@@ -194,20 +194,20 @@ impl BagWorld {
             (_, Answer::Failed) => AgentInput::Failed,
             (_, Answer::Bag(is_there)) => match it.presence.seen(clock, is_there) {
                 BagSight::There => AgentInput::BagSeen { is_there: true },
-                BagSight::Absent if mistake == Some(BagMistake::AbsenceEnds) => AgentInput::BagGone,
+                BagSight::Absent if bug == Some(AgentBug::AbsenceEnds) => AgentInput::BagGone,
                 BagSight::Absent => AgentInput::BagSeen { is_there: false },
                 BagSight::Removed => AgentInput::BagGone,
             },
             (_, Answer::Ended(ended)) => {
                 it.listed.clone_from(&ended);
-                let is_seen = mistake != Some(BagMistake::EndsUnlisted);
+                let is_seen = bug != Some(AgentBug::EndsUnlisted);
                 AgentInput::EndedListed(if is_seen { ended } else { BTreeSet::new() })
             }
             (_, Answer::Begun(begun)) => AgentInput::BegunListed(begun),
             (_, Answer::Progress(progress)) => AgentInput::ProgressRead(progress),
             (Some(AgentWork::LookAtLock(task)), Answer::Lock { is_free }) => {
                 it.free = is_free.then_some(task);
-                let is_taken_for_free = mistake == Some(BagMistake::HeldTakenForFree);
+                let is_taken_for_free = bug == Some(AgentBug::HeldTakenForFree);
                 let is_held = !is_free && !is_taken_for_free;
                 AgentInput::LockSeen(if is_held { LockView::Held } else { LockView::Free })
             }

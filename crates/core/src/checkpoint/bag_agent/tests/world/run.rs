@@ -3,7 +3,7 @@
 use sanderling_protocol::Millis;
 
 use super::store::RunWrite;
-use super::{Answer, BagMistake, BagWorld, HEALTHY, Purpose, Request, RunCall, RunTimer, Timer};
+use super::{AgentBug, Answer, BagWorld, HEALTHY, Purpose, Request, RunCall, RunTimer, Timer};
 use crate::checkpoint::{
     BagPresence, BagSight, EndInput, EndRecorder, EndWork, RunProgress, TaskRunEnd,
 };
@@ -169,7 +169,7 @@ impl BagWorld {
 
     /// Does what the record of an end decides.
     fn record(&mut self, agent: usize, run: u64) {
-        let rereads = self.mistake == Some(BagMistake::ProgressReread);
+        let rereads = self.bug == Some(AgentBug::ProgressReread);
         let Some(it) = self.run(agent, run) else { return };
         let (task, end, looked) = (it.task, it.end, it.looked);
         let has_failed = end == TaskRunEnd::CommandFailed;
@@ -201,14 +201,12 @@ impl BagWorld {
     }
 
     fn end_answered(&mut self, agent: usize, run: u64, answer: &Answer) {
-        let (mistake, clock) = (self.mistake, self.agents[agent].clock(self.now));
+        let (bug, clock) = (self.bug, self.agents[agent].clock(self.now));
         let Some(it) = self.run(agent, run) else { return };
         let work = it.recorder.work();
         let is_write = matches!(work, EndWork::WriteProgress(_) | EndWork::WriteEnd);
         let input = match *answer {
-            Answer::Failed if is_write && mistake == Some(BagMistake::WriteMisread) => {
-                EndInput::Written
-            }
+            Answer::Failed if is_write && bug == Some(AgentBug::WriteMisread) => EndInput::Written,
             Answer::Failed => EndInput::Failed,
             Answer::Bag(is_there) => match it.presence.seen(clock, is_there) {
                 BagSight::There => EndInput::BagSeen { is_there: true },
@@ -222,7 +220,7 @@ impl BagWorld {
             }
             Answer::Done(is_held) if work == EndWork::LookAtLock => {
                 it.looked = Some(is_held);
-                let is_blind = mistake == Some(BagMistake::LockUnseen);
+                let is_blind = bug == Some(AgentBug::LockUnseen);
                 EndInput::LockSeen { is_held: is_held || is_blind }
             }
             _ => EndInput::Written,
@@ -259,7 +257,7 @@ impl BagWorld {
     fn run_over(&mut self, agent: usize, run: u64, end: TaskRunEnd) {
         let Some(over) = self.agents[agent].runs.remove(&run) else { return };
         self.counts.count(end);
-        if self.mistake != Some(BagMistake::EndUnseen) {
+        if self.bug != Some(AgentBug::EndUnseen) {
             self.agents[agent].ended_runs.push_back((over.task, end));
         }
         self.look_up(agent);

@@ -2,7 +2,7 @@
 
 use sanderling_protocol::Millis;
 
-use super::{Flight, LockMistake, LockWorld, NewestLock};
+use super::{Flight, InjectedBug, LockWorld, NewestLock};
 use crate::checkpoint::{CommandOrder, LockProtection};
 
 /// A lock that a runner has written.
@@ -87,7 +87,7 @@ impl LockWorld {
         let now = self.holder_clock(runner, self.now);
         let mut lease = self.runners[runner].lease;
         self.runners[runner].is_claimed
-            && (self.mistake == Some(LockMistake::LeaseIgnored)
+            && (self.bug == Some(InjectedBug::LeaseIgnored)
                 || matches!(lease.order(now), CommandOrder::Run { .. }))
     }
 

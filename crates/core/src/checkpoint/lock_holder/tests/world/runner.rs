@@ -2,7 +2,7 @@
 
 use sanderling_protocol::{Instant, Millis};
 
-use super::{Answer, LOOK_EVERY, LockMistake, LockWorld, Purpose, ROUND, Request, Timer};
+use super::{Answer, InjectedBug, LOOK_EVERY, LockWorld, Purpose, ROUND, Request, Timer};
 use crate::checkpoint::{
     BackendAnswers, CommandLease, LockClaim, LockHolder, LockLook, LockObserver, LockProtection,
     LockRecord, LockView, LockWrite, LockWritten, SeenLock,
@@ -117,13 +117,13 @@ impl LockWorld {
 
     fn observer_clock(&self, runner: usize) -> Instant {
         let now = self.runners[runner].clock(self.now);
-        let is_fast = self.mistake == Some(LockMistake::HalfAge);
+        let is_fast = self.bug == Some(InjectedBug::HalfAge);
         if is_fast { Instant(2 * now.0) } else { now }
     }
 
     pub(super) fn holder_clock(&self, runner: usize, at: u64) -> Instant {
         let it = &self.runners[runner];
-        let stops = self.mistake == Some(LockMistake::ClockStops);
+        let stops = self.bug == Some(InjectedBug::ClockStops);
         Instant(it.clock(at).0 - if stops { it.stopped } else { 0 })
     }
 
@@ -147,7 +147,7 @@ impl LockWorld {
                 self.look_soon(runner, |began| Purpose::Meanwhile(number, began));
             }
             Timer::Writing(_) => {}
-            Timer::Dump if self.mistake == Some(LockMistake::StoresUnseen) => {
+            Timer::Dump if self.bug == Some(InjectedBug::StoresUnseen) => {
                 self.store(runner, self.now);
             }
             Timer::Dump => self.call(runner, Purpose::BeforeStore, Request::Look),
@@ -193,10 +193,10 @@ impl LockWorld {
     }
 
     fn watched(&mut self, runner: usize, began: Instant, answer: Answer) {
-        let (now, mistake) = (self.observer_clock(runner), self.mistake);
+        let (now, bug) = (self.observer_clock(runner), self.bug);
         let Answer::Looked(newest) = answer else {
             let it = &mut self.runners[runner];
-            if mistake == Some(LockMistake::OutageCounts) {
+            if bug == Some(InjectedBug::OutageCounts) {
                 it.answers.answered(now, it.age);
             } else {
                 it.answers.failed();
@@ -205,7 +205,7 @@ impl LockWorld {
             return self.timer(runner, LOOK_EVERY, Timer::Look);
         };
         let alive = newest.record.as_ref().and_then(|it| self.is_alive(runner, it));
-        let began = if mistake == Some(LockMistake::AnswerCounts) { now } else { began };
+        let began = if bug == Some(InjectedBug::AnswerCounts) { now } else { began };
         let it = &mut self.runners[runner];
         it.observer.take_over(it.answers);
         let (number, record) = (newest.highest, newest.record.clone());
@@ -336,7 +336,7 @@ impl LockWorld {
     }
 
     fn has_written(&mut self, runner: usize, written: LockWritten) {
-        let (now, mistake) = (self.holder_clock(runner, self.now), self.mistake);
+        let (now, bug) = (self.holder_clock(runner, self.now), self.bug);
         let it = &mut self.runners[runner];
         let (Some(holder), Some((_, began, is_renewal))) = (&mut it.holder, it.writing.take())
         else {
@@ -344,7 +344,7 @@ impl LockWorld {
         };
         let pause = holder.written(now, written);
         let is_renewed = written == LockWritten::Stored && is_renewal;
-        if is_renewed && mistake == Some(LockMistake::LateRenewalProtects) {
+        if is_renewed && bug == Some(InjectedBug::LateRenewalProtects) {
             *holder = LockHolder::new(began, holder.number(), holder.record().clone(), it.age);
         }
         self.confirm(runner);
@@ -364,7 +364,7 @@ impl LockWorld {
 
     /// Lets the command run for as long as the lock is confirmed.
     fn confirm(&mut self, runner: usize) {
-        let is_long = self.mistake == Some(LockMistake::LongLease);
+        let is_long = self.bug == Some(InjectedBug::LongLease);
         let it = &mut self.runners[runner];
         let Some(holder) = &it.holder else { return };
         let longer = if is_long { it.age.0 / 2 } else { 0 };

@@ -1,17 +1,17 @@
-//! Mistakes of the world around the drain, each for a checker that has to find it.
+//! Injected bugs of the world around the drain, each for a checker that has to find it.
 
 use super::*;
 
-/// Seeds that are tried until a checker finds a mistake.
+/// Seeds that are tried until a checker finds an injected bug.
 const SEEDS_MAX: u64 = 20_000;
 
-/// The seed that is tried first. It finds [`Mistake::IgnoresNames`], which one seed in ten thousand
-/// does.
+/// The seed that is tried first. It finds [`InjectedBug::IgnoresNames`], which one seed in ten
+/// thousand does.
 const RARE: u64 = 11_991;
 
 /// A promise to the drain that its world breaks, to see that the checks find what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(super) enum InjectedBug {
     /// The namenode does not record uploads before they are completed.
     RecordsNothing,
     /// An upload is acknowledged as ended, and is not.
@@ -44,36 +44,36 @@ pub(super) enum Mistake {
     ComparesNothing,
 }
 
-/// Makes a world with a mistake from a seed.
-type MadeWorld = fn(u64, Option<Mistake>) -> World;
+/// Makes a world with an injected bug from a seed.
+type MadeWorld = fn(u64, Option<InjectedBug>) -> World;
 
-/// Each mistake, the world that shows it, and what the checker reports that is to find it.
-const FOUND: [(Mistake, MadeWorld, &str); 15] = [
-    (Mistake::RecordsNothing, World::new, "which never was"),
-    (Mistake::EndsNothing, World::new, "which never was"),
-    (Mistake::IsTooLate, World::new, "which never was"),
-    (Mistake::ForgetsProgress, World::new, "which never was"),
-    (Mistake::MixesParts, World::with_blocks, "which never was"),
-    (Mistake::OverlooksRemovals, World::new, "the queue does not lead to what there is"),
-    (Mistake::RemovesFirst, World::new, "a change takes names away too early"),
-    (Mistake::RefusesAName, World::new, "never got to the store"),
-    (Mistake::MakesNothing, World::new, "the store lacks the last state"),
-    (Mistake::Miscounts, World::new, "disagree about the bytes that are safe"),
-    (Mistake::FindsNothing, World::with_blocks, "is lost, and was durable"),
-    (Mistake::ReadsElsewhere, World::with_blocks, "has other bytes than were written"),
-    (Mistake::ReadsNothingBack, World::with_blocks, "was not read back"),
-    (Mistake::IgnoresNames, World::with_renamings, "is lost, and was durable"),
-    (Mistake::ComparesNothing, World::with_late_order, "which never was"),
+/// Each injected bug, the world that shows it, and what the checker reports that is to find it.
+const FOUND: [(InjectedBug, MadeWorld, &str); 15] = [
+    (InjectedBug::RecordsNothing, World::new, "which never was"),
+    (InjectedBug::EndsNothing, World::new, "which never was"),
+    (InjectedBug::IsTooLate, World::new, "which never was"),
+    (InjectedBug::ForgetsProgress, World::new, "which never was"),
+    (InjectedBug::MixesParts, World::with_blocks, "which never was"),
+    (InjectedBug::OverlooksRemovals, World::new, "the queue does not lead to what there is"),
+    (InjectedBug::RemovesFirst, World::new, "a change takes names away too early"),
+    (InjectedBug::RefusesAName, World::new, "never got to the store"),
+    (InjectedBug::MakesNothing, World::new, "the store lacks the last state"),
+    (InjectedBug::Miscounts, World::new, "disagree about the bytes that are safe"),
+    (InjectedBug::FindsNothing, World::with_blocks, "is lost, and was durable"),
+    (InjectedBug::ReadsElsewhere, World::with_blocks, "has other bytes than were written"),
+    (InjectedBug::ReadsNothingBack, World::with_blocks, "was not read back"),
+    (InjectedBug::IgnoresNames, World::with_renamings, "is lost, and was durable"),
+    (InjectedBug::ComparesNothing, World::with_late_order, "which never was"),
 ];
 
 impl World {
-    /// Shows the queue otherwise than it is, if that is the mistake.
+    /// Shows the queue otherwise than it is, if that is the bug.
     pub(super) fn falsify(&self, changes: &mut Vec<DurableChange>) {
-        match self.mistake {
-            Some(Mistake::OverlooksRemovals) => {
+        match self.bug {
+            Some(InjectedBug::OverlooksRemovals) => {
                 changes.retain(|change| change.kind != DurableChangeKind::Remove);
             }
-            Some(Mistake::RemovesFirst) => {
+            Some(InjectedBug::RemovesFirst) => {
                 for at in 1..changes.len() {
                     let is_put = matches!(changes[at - 1].kind, DurableChangeKind::Put { .. });
                     if is_put && changes[at].kind == DurableChangeKind::Remove {
@@ -89,13 +89,13 @@ impl World {
 }
 
 #[test]
-fn each_mistake_is_found_by_its_checker() {
-    for (mistake, made, text) in FOUND {
+fn each_injected_bug_is_found_by_its_checker() {
+    for (bug, made, text) in FOUND {
         let is_found = |seed: u64| {
-            let mut world = made(seed, Some(mistake));
+            let mut world = made(seed, Some(bug));
             world.run().is_err_and(|error| error.contains(text))
         };
         let mut seeds = std::iter::once(RARE).chain(0..SEEDS_MAX);
-        assert!(seeds.any(is_found), "{mistake:?}: no seed has {text:?}");
+        assert!(seeds.any(is_found), "{bug:?}: no seed has {text:?}");
     }
 }
