@@ -15,6 +15,9 @@ use tempfile::TempDir;
 
 const LOCK_AGE: [&str; 2] = ["--lock-age", "3s"];
 
+/// A lock whose last tenth is longer than what stops a command waits for a busy machine.
+const LONG_LOCK_AGE: [&str; 2] = ["--lock-age", "15s"];
+
 /// Counts in two processes, of which the second one is below the first one, and appends a line for
 /// each count: which start of the command it is of, the process, the count, and a time that all
 /// processes of the machine read. It writes the count of the first process when it gets SIGUSR1.
@@ -170,12 +173,12 @@ fn command_of_a_stopped_runner_stops_before_another_one_starts_it() {
     }
     let directory = TempDir::new().expect("a directory");
     let place = Ticking::new(TaskPlace::in_directory(&directory.path().join("backend"), 0));
-    let mut first = place.start("first", &[], &LOCK_AGE);
+    let mut first = place.start("first", &[], &LONG_LOCK_AGE);
     let of_first = place.until_run(None);
     place.0.until_after(0, &mut first);
     first.pause();
     let pids = place.pids(&of_first);
-    let mut second = place.start("second", &ELSEWHERE, &LOCK_AGE);
+    let mut second = place.start("second", &ELSEWHERE, &LONG_LOCK_AGE);
     let of_second = place.until_run(Some(&of_first));
     place.until_more(&of_second);
     place.assert_apart(&of_first, &of_second);
@@ -204,12 +207,12 @@ fn command_of_a_runner_that_is_cut_off_stops_before_another_one_starts_it() {
     block_on(async {
         let relay = Relay::before(&cluster.namenode.address, all).await;
         place.0.variables = vec![("SANDERLING_NAMENODE", PathBuf::from(&relay.address))];
-        let mut first = place.start("first", &[], &LOCK_AGE);
+        let mut first = place.start("first", &[], &LONG_LOCK_AGE);
         let of_first = place.until_run(None);
         place.0.until_after(0, &mut first);
         relay.close();
         place.0.variables.clear();
-        let mut second = place.start("second", &ELSEWHERE, &LOCK_AGE);
+        let mut second = place.start("second", &ELSEWHERE, &LONG_LOCK_AGE);
         let of_second = place.until_run(Some(&of_first));
         place.until_more(&of_second);
         place.assert_apart(&of_first, &of_second);
