@@ -112,7 +112,7 @@ impl ProcessStat {
     /// Returns that of the process with this id; `None` if there is none.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&proc_text(pid, "stat").ok()?)
     }
 
     /// Returns what a line of this file has.
@@ -135,6 +135,16 @@ impl ProcessStat {
     }
 }
 
+/// Returns what a file of a process in `/proc` has. The name of the process may be in it, which the
+/// kernel cuts also inside a character: what is not UTF-8 is replaced.
+///
+/// # Errors
+/// There is no such process, or this one may not read the file: nothing is known of it.
+pub fn proc_text(pid: u32, file: &str) -> std::io::Result<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/{file}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Returns when a process started; `None` when it has ended, even before its parent has waited for
 /// it.
 fn start_time(pid: u32) -> Option<u64> {
@@ -143,7 +153,7 @@ fn start_time(pid: u32) -> Option<u64> {
 
 /// The same, as far as `/proc` shows the process.
 fn stated_start_time(pid: u32) -> std::io::Result<Option<u64>> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let stat = proc_text(pid, "stat")?;
     let running = ProcessStat::parse(&stat).filter(|it| !it.has_ended());
     Ok(running.map(|it| it.start_time))
 }
@@ -196,6 +206,8 @@ pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -213,6 +225,22 @@ mod tests {
              123456 0 0 18446744073709551615 0 0"
         );
         ProcessStat::parse(&line).expect("a line")
+    }
+
+    /// The kernel cuts a name to 15 bytes, also inside a character.
+    #[test]
+    fn process_whose_name_is_cut_inside_a_character_runs() {
+        let words = r#"printf 'abcdefghijklmn\303' >/proc/$$/comm; echo; read line"#;
+        let mut command = Command::new("sh");
+        command.args(["-c", words]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+        let name = std::fs::read(format!("/proc/{}/comm", child.id())).unwrap();
+        assert!(String::from_utf8(name).is_err(), "the name is cut inside a character");
+        assert!(RecordedProcess::of(child.id()).unwrap().is_running());
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use sanderling_command::process::proc_text;
+
 use crate::init::pids;
+use crate::process_tree::is_traced;
 
 /// Devices that have no state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
@@ -137,9 +140,7 @@ fn mappings(pid: u32, found: &mut Vec<String>) {
 }
 
 fn surroundings(pid: u32, found: &mut Vec<String>) {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    if tracer.is_some_and(|tracer| tracer.trim() != "0") {
+    if is_traced(pid) {
         found.push("is traced by a debugger".to_owned());
     }
     for name in NAMESPACES {
@@ -169,7 +170,7 @@ fn tree_of(root: u32) -> BTreeSet<u32> {
 }
 
 fn stat(pid: u32, field: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = proc_text(pid, "stat").ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field).map(str::to_owned)
 }
 
@@ -182,7 +183,7 @@ fn is_zombie(pid: u32) -> bool {
 }
 
 fn command(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = proc_text(pid, "comm").unwrap_or_default();
     name.trim().to_owned()
 }
 

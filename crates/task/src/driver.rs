@@ -115,7 +115,9 @@ impl TaskHandle {
 }
 
 fn resident_of(process: &Path) -> u64 {
-    let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+    // Its name may be none in UTF-8.
+    let status = std::fs::read(process.join("status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
     kibibytes.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0) * 1024

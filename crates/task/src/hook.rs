@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_command::process::{POLL_INTERVAL, RecordedProcess};
+use sanderling_command::process::{POLL_INTERVAL, RecordedProcess, proc_text};
 use sanderling_command::units;
 use tokio::time::{Instant, sleep};
 
@@ -148,7 +148,7 @@ fn failed(done: &Path) -> Failure {
 
 /// Returns whether a process handles SIGUSR1, which would end it otherwise.
 pub(crate) fn handles_usr1(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc_text(pid, "status").unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
     caught.is_some_and(|bits| bits >> USR1_BIT & 1 == 1)

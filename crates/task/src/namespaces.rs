@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -252,7 +252,7 @@ async fn read_replies(
 
 /// Returns the id of a process in the innermost of its namespaces.
 fn inner_pid(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    let status = process::proc_text(pid, "status");
     let ids = status.ok()?.lines().find_map(|line| line.strip_prefix("NSpid:").map(str::to_owned));
     ids?.split_ascii_whitespace().last()?.parse().ok()
 }

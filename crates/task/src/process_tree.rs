@@ -11,7 +11,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sanderling_command::process::{ProcessStat, RecordedProcess};
+use sanderling_command::process::{ProcessStat, RecordedProcess, proc_text};
 
 /// How often the processes are looked at in one call. A process may start another one until it
 /// stands still. Chosen, not measured.
@@ -143,7 +143,7 @@ pub(crate) fn children_of(pid: u32) -> Vec<u32> {
 
 /// Returns whether another process traces this one, as CRIU does while it dumps.
 pub(crate) fn is_traced(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc_text(pid, "status").unwrap_or_default();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.is_some_and(|tracer| tracer.trim() != "0")
 }

@@ -107,6 +107,18 @@ fn run_for_a_while(place: &Place) {
         let first = *first.get_or_insert(place.newest().unwrap_or(0) + 1);
         (place.newest()? > first).then_some(())
     });
+    drop(runner);
+    until("the processes of the killed runner have ended", SOON, || {
+        (!is_any_running(place)).then_some(())
+    });
+}
+
+/// Returns whether a process of the tree runs, also one whose runner has ended.
+fn is_any_running(place: &Place) -> bool {
+    let script = place.path("tree.py").into_os_string().into_encoded_bytes();
+    let processes = std::fs::read_dir("/proc").expect("it is mounted").flatten();
+    let mut words = processes.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+    words.any(|words| words.split(|byte| *byte == 0).any(|word| word == script))
 }
 
 #[test]
