@@ -140,23 +140,26 @@ async fn pass(gate: &Gate, server: &str, client: TcpStream) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let (to_client, calls) = (Mutex::new(to_client), HeldCalls::default());
+    let to_server = Arc::new(Mutex::new(to_server));
     let replies = replies(gate, from_server, &to_client, &calls);
     tokio::pin!(replies);
     tokio::select! {
-        () = requests(gate, from_client, to_server, &to_client, &calls) => {}
+        () = requests(gate, from_client, &to_server, &to_client, &calls) => {}
         () = &mut replies => return,
     }
+    // A server that finds the end of its connection behind a request may drop that.
+    let held = (!calls.lock().expect("no holder panics").is_empty()).then_some(to_server);
     replies.await;
+    drop(held);
 }
 
 async fn requests(
     gate: &Gate,
     mut from: OwnedReadHalf,
-    to: OwnedWriteHalf,
+    to: &Arc<Mutex<OwnedWriteHalf>>,
     back: &Mutex<OwnedWriteHalf>,
     calls: &HeldCalls,
 ) {
-    let to = Arc::new(Mutex::new(to));
     while let Some((header, frame)) = frame(&mut from).await {
         let chosen = (gate.choice)(&header, &frame[HEADER_BYTES..]);
         let chosen = chosen.filter(|_| *gate.state.borrow() == GateState::Closed);
@@ -164,7 +167,7 @@ async fn requests(
             (None, _) => to.lock().await.write_all(&frame).await,
             (Some(name), None) => {
                 calls.lock().expect("no holder panics").insert(header.request);
-                hold(gate, name, frame, Arc::clone(&to));
+                hold(gate, name, frame, Arc::clone(to));
                 Ok(())
             }
             (Some(name), Some(refusal)) => {
