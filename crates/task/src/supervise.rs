@@ -146,8 +146,11 @@ impl Stopped {
     fn waiting(policy: DumpPolicy, state: &Captured, task: &TaskHandle) -> Option<Self> {
         let is_hook = matches!(state, Captured::Directory(_));
         let pid = Pid::from_raw(i32::try_from(task.pid).ok()?)?;
-        (policy == DumpPolicy::Baseline && is_hook && kill_process(pid, Signal::STOP).is_ok())
-            .then_some(Self(pid))
+        if policy != DumpPolicy::Baseline || !is_hook {
+            return None;
+        }
+        // Only what was stopped here goes on when this is dropped.
+        kill_process(pid, Signal::STOP).ok().map(|()| Self(pid))
     }
 }
 
