@@ -167,6 +167,13 @@ class Steps(unittest.TestCase):
         self.assertEqual(failures, [
             "FAILED its-log: exit code 3\n    FAIL: test_of_it (a.b)", "FAILED bad: 1"])
 
+    def test_failed_point_of_tap_is_shown_with_its_cause(self) -> None:
+        log = ["ok 1 - fine", "    not ok 2 - it draws", "      ---", "      duration_ms: 7",
+               "      error: |-", "        #count has 3 after 60 s", "      ...", "    1..2",
+               "not ok 3 - a suite", "  ---", "  ...", "# fail 1"]
+        self.assertEqual(step_plan.what_failed("\n".join(log)), log[1:7] + log[8:11])
+        self.assertEqual(step_plan.essence("\n".join(log)), log[1:3] + log[4:7] + log[8:11])
+
     def test_every_step_comes_behind_those_that_it_uses(self) -> None:
         names = list(steps.STEPS)
         for name, step in steps.STEPS.items():

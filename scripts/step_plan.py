@@ -276,7 +276,19 @@ def what_failed(text: str) -> list[str]:
         if cut > 0:
             test = [*test[:TEST_LINES // 4], f"... {cut} lines ...", *test[cut + TEST_LINES // 4:]]
         found += test
-    return found or lines[-TAIL_LINES:]
+    return found or failed_points(lines) or lines[-TAIL_LINES:]
+
+
+def failed_points(lines: list[str]) -> list[str]:
+    """Returns the failed tests of a log in TAP 13, each with its whole YAML block."""
+    found = []
+    is_within = False
+    for line in lines:
+        is_within = is_within or line.lstrip().startswith("not ok ")
+        if is_within:
+            found.append(line)
+        is_within = is_within and line.strip() != "..."
+    return found
 
 
 def essence(text: str) -> list[str]:
@@ -284,6 +296,9 @@ def essence(text: str) -> list[str]:
     marks = re.compile(r"^(FAIL|ERROR|FAILED): |^FAILED |panicked at|^\S*(Error|Exception): "
                        r"|^error(\[E\d+\])?: |^\S+ FAILED$|^---- .* stdout ----$")
     lines = [line for line in text.splitlines() if line.strip()]
+    # A failed suite follows its tests; what failed first has the cause.
+    if points := [line for line in failed_points(lines) if "_ms: " not in line]:
+        return points[:2 * LAST_LINES]
     found = [line for line in lines if marks.search(line)]
     return (found or lines)[-LAST_LINES:]
 
