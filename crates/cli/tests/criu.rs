@@ -16,11 +16,11 @@ mod tree;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cluster::tasks::library;
-use cluster::{Cluster, Ran, SOON, Server, Shape, program_at, run, sanderling, until};
+use cluster::tasks::{Mounted, library, usable_criu};
+use cluster::{Cluster, Killed, Ran, SOON, Server, Shape, program_at, run, sanderling, until};
 use sanderling_transport::available_bytes;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -76,16 +76,10 @@ struct Place {
 impl Place {
     /// Returns a place with the counter; `None` where CRIU cannot be used.
     fn new(test: &str) -> Option<Self> {
-        let root = LocalPath::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let given = std::env::var_os("SANDERLING_CRIU").map(PathBuf::from);
-        let unpacked = Some(root.join("target/criu/criu")).filter(|it| it.exists());
-        let criu = given.or(unpacked).unwrap_or_else(|| "criu".into());
-        let check = Command::new(&criu).arg("check").output();
-        let is_usable = check.is_ok_and(|it| it.status.success());
-        if !rustix::process::geteuid().is_root() || !is_usable {
+        let Some(criu) = usable_criu() else {
             eprintln!("SKIPPED {test}: no root or no CRIU here: scripts/criu.sh");
             return None;
-        }
+        };
         let directory = TempDir::new().expect("a directory");
         std::fs::write(directory.path().join("counter.py"), COUNTER).expect("written");
         Some(Self { directory, criu })
@@ -116,12 +110,12 @@ impl Place {
         command
     }
 
-    fn start(&self, what: &str, flags: &[&str]) -> Runner {
+    fn start(&self, what: &str, flags: &[&str]) -> Killed {
         let mut options = std::fs::OpenOptions::new();
         let log = options.create(true).append(true).open(self.path("runner.log"));
         let mut command = self.runner(what, flags);
         command.stdout(Stdio::null()).stderr(log.expect("a log"));
-        Runner(command.spawn().expect("started"))
+        Killed(command.spawn().expect("started"))
     }
 
     /// Runs the counter until it has so many generations since it began to count, and kills the
@@ -178,23 +172,6 @@ impl Place {
     }
 }
 
-/// A runner, which is killed when its test is over.
-struct Runner(Child);
-
-impl Runner {
-    fn has_ended(&mut self) -> bool {
-        self.0.try_wait().expect("our own child").is_some()
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn killed_process_goes_on_from_the_number_in_its_memory() {
     let Some(place) = Place::new("killed_process_goes_on") else { return };
@@ -217,7 +194,7 @@ fn killed_process_goes_on_from_the_number_in_its_memory() {
 /// checkpoint before a notice.
 struct AwayStore {
     place: Place,
-    runner: Runner,
+    runner: Killed,
     gateway: Server,
     _cluster: Cluster,
 }
@@ -256,7 +233,7 @@ impl AwayStore {
         command.env("AWS_SECRET_ACCESS_KEY", "sanderling");
         let log = std::fs::File::create(place.path("runner.log")).expect("a log");
         let runner = command.stdout(Stdio::null()).stderr(log).spawn().expect("started");
-        Some(Self { place, runner: Runner(runner), gateway, _cluster: cluster })
+        Some(Self { place, runner: Killed(runner), gateway, _cluster: cluster })
     }
 
     /// Lets the dump begin once the counter counts, and stops the gateway.
@@ -654,31 +631,13 @@ fn machine_whose_cpu_lacks_features_is_refused_by_their_names_and_nothing_is_los
     assert!(ran.stderr.contains("restored generation"), "{ran}");
 }
 
-/// A file system in memory whose programs cannot be run, which is unmounted in the end.
-struct NoPrograms(PathBuf);
-
-impl NoPrograms {
-    fn mount(path: PathBuf) -> Self {
-        std::fs::create_dir(&path).expect("made");
-        let mut mount = Command::new("mount");
-        let mounted = run(mount.args(["-t", "tmpfs", "-o", "noexec", "tmpfs"]).arg(&path));
-        assert_eq!(mounted.code, 0, "{mounted}");
-        Self(path)
-    }
-}
-
-impl Drop for NoPrograms {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 /// CRIU runs a script there, after which the task goes on: see `dump_gate.rs`.
 #[test]
 fn temporary_directory_without_programs_is_refused_before_the_task_starts() {
     let Some(place) = Place::new("temporary_directory_without_programs") else { return };
-    let temporary = NoPrograms::mount(place.path("temporary"));
-    let ran = run(place.runner("none", &[]).env("TMPDIR", &temporary.0));
+    let temporary = place.path("temporary");
+    let _mounted = Mounted::memory(&temporary, "noexec");
+    let ran = run(place.runner("none", &[]).env("TMPDIR", &temporary));
     assert!(ran.code == 1 && ran.stderr.contains("is mounted noexec: set TMPDIR"), "{ran}");
     assert!(place.numbers().is_empty(), "it ran");
 }
@@ -690,7 +649,7 @@ fn temporary_directory_may_have_any_name() {
     std::fs::create_dir(&temporary).expect("made");
     let mut command = place.runner("memory", &[]);
     command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut runner = Runner(command.spawn().expect("started"));
+    let mut runner = Killed(command.spawn().expect("started"));
     until("a generation", SOON, || {
         assert!(!runner.has_ended(), "the runner ended");
         place.newest()

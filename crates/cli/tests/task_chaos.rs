@@ -20,7 +20,7 @@ mod task;
 #[path = "task_chaos/world.rs"]
 mod world;
 
-use task::usable_criu;
+use cluster::tasks::usable_criu;
 use world::{Kind, Victim, World};
 
 /// Victims of the rounds of a long run. After a manager is killed nothing becomes visible in the

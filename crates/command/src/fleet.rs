@@ -5,7 +5,7 @@ use sanderling_protocol::message::Forecast;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{Reply, Request};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure, RefusalKind};
 use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units;
@@ -29,6 +29,19 @@ pub async fn nodes(
 #[must_use]
 pub fn title(info: &NodeInfo) -> String {
     format!("node {} ({})", info.id, info.name)
+}
+
+/// Returns the failure of a command after which data was lost with a node; `None` if none was.
+#[must_use]
+pub fn lost_with(info: &NodeInfo) -> Option<Failure> {
+    let drain = info.drain.filter(|drain| drain.lost_blocks > 0)?;
+    let cause = format!(
+        "{} in {} lost with {}",
+        units::bytes(drain.lost_bytes),
+        units::count(drain.lost_blocks, "block", "blocks"),
+        title(info)
+    );
+    Some(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause))
 }
 
 /// Describes what is expected of a drain, in one line for people: bytes, targets, rate, time, and

@@ -5,7 +5,7 @@ use std::error::Error;
 
 use sanderling_core::access::TokenFault;
 use sanderling_protocol::message::{Forecast, Room};
-use sanderling_protocol::node::{Availability, DrainProgress, Load, TierUsage};
+use sanderling_protocol::node::{Availability, DrainProgress, TierUsage};
 use sanderling_protocol::{Millis, NodeId, NodeInfo, Policy, Tier};
 use sanderling_transport::Validity;
 use serde_json::json;
@@ -20,29 +20,15 @@ use super::{judged, next};
 
 fn node(number: u32) -> NodeInfo {
     NodeInfo {
-        id: NodeId(number),
         name: format!("n{number:04}"),
         address: format!("10.0.0.{number}:7610"),
         http_address: format!("10.0.0.{number}:7611"),
         host: format!("h{number}"),
-        policy: Policy::Active,
-        availability: Availability::Up,
-        tiers: Vec::new(),
-        blocks: 0,
-        home_bytes: 0,
-        exposure_bytes: 0,
         budget_bytes: 1 << 30,
-        copy_bytes: 0,
-        notice_min: Millis(30_000),
         egress_bytes_per_second: 1 << 30,
-        is_at_risk: false,
-        expected_life: None,
-        deadline_in: None,
-        reason: String::new(),
-        drain: None,
-        load: Load::default(),
         heartbeat_age: Millis(100),
         age: Millis(1_000_000),
+        ..NodeInfo::joined(NodeId(number))
     }
 }
 

@@ -3,13 +3,12 @@
 use sanderling_client::Client;
 use sanderling_command::drain_plan;
 use sanderling_command::drain_wait::DrainWait;
-use sanderling_command::failure::{Exit, Failure, FailureKind, RefusalKind};
-use sanderling_command::fleet::{nodes, title};
+use sanderling_command::failure::{Exit, Failure, FailureKind};
+use sanderling_command::fleet::{lost_with, nodes};
 use sanderling_command::global::{CredentialArgs, Global};
 use sanderling_command::output::Output;
 use sanderling_command::refused::{shell_word, unexpected};
 use sanderling_command::session::{self, Session, block_on};
-use sanderling_command::units;
 use sanderling_protocol::{NodeId, NodeSelector, Reply, Request};
 
 use super::record::Record;
@@ -120,17 +119,7 @@ pub(super) fn nothing_lost(record: &Record, output: Output, node: NodeId) -> Res
         let client = session.client().await?;
         let fleet = nodes(&session, &client, true).await?;
         let Some(info) = fleet.into_iter().find(|info| info.id == node) else { return Ok(()) };
-        let drain = info.drain.unwrap_or_default();
-        if drain.lost_blocks == 0 {
-            return Ok(());
-        }
-        let cause = format!(
-            "{} in {} lost with {}",
-            units::bytes(drain.lost_bytes),
-            units::count(drain.lost_blocks, "block", "blocks"),
-            title(&info)
-        );
-        Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause)
-            .next(format_args!("sanderling fsck --namenode {}", record.namenode)))
+        let next = format!("sanderling fsck --namenode {}", record.namenode);
+        lost_with(&info).map_or(Ok(()), |failure| Err(failure.next(next)))
     })
 }

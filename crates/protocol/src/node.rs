@@ -231,3 +231,36 @@ pub struct NodeInfo {
     /// Time since it registered.
     pub age: Millis,
 }
+
+impl NodeInfo {
+    /// Returns a node that has just joined, without an address, tiers or blocks: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn joined(id: NodeId) -> Self {
+        Self {
+            id,
+            name: id.to_string(),
+            address: String::new(),
+            http_address: String::new(),
+            host: String::new(),
+            policy: Policy::Active,
+            availability: Availability::Up,
+            tiers: Vec::new(),
+            blocks: 0,
+            home_bytes: 0,
+            exposure_bytes: 0,
+            budget_bytes: 0,
+            copy_bytes: 0,
+            notice_min: Millis(30_000),
+            egress_bytes_per_second: 0,
+            is_at_risk: false,
+            expected_life: None,
+            deadline_in: None,
+            reason: String::new(),
+            drain: None,
+            load: Load::default(),
+            heartbeat_age: Millis(0),
+            age: Millis(0),
+        }
+    }
+}

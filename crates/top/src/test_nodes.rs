@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sanderling_events::Severity;
 use sanderling_protocol::message::{JobHints, JobInfo};
-use sanderling_protocol::node::{Availability, DrainProgress, Load, NodeInfo, TierUsage};
+use sanderling_protocol::node::{DrainProgress, NodeInfo, TierUsage};
 use sanderling_protocol::{Instant, JobId, Millis, NodeId, Policy, Tier};
 
 use super::event_rows::EventRow;
@@ -15,29 +15,19 @@ pub(crate) fn node(id: u32, name: &str) -> NodeInfo {
     let tier =
         |tier| TierUsage { tier, capacity_bytes: 64 << 20, used_bytes: 16 << 20, copy_bytes: 0 };
     NodeInfo {
-        id: NodeId(id),
         name: name.to_owned(),
         address: format!("10.0.0.{id}:7700"),
-        http_address: String::new(),
         host: format!("host-{id}"),
-        policy: Policy::Active,
-        availability: Availability::Up,
         tiers: vec![tier(Tier::Dram), tier(Tier::Disk)],
         blocks: 10,
         home_bytes: 16 << 20,
         exposure_bytes: 16 << 20,
         budget_bytes: 1 << 30,
-        copy_bytes: 0,
         notice_min: Millis(120_000),
         egress_bytes_per_second: 100 << 20,
-        is_at_risk: false,
-        expected_life: None,
-        deadline_in: None,
-        reason: String::new(),
-        drain: None,
-        load: Load::default(),
         heartbeat_age: Millis(200),
         age: Millis(60_000),
+        ..NodeInfo::joined(NodeId(id))
     }
 }
 

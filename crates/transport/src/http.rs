@@ -22,13 +22,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use sanderling_protocol::amount;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{ConnectionSet, ConnectionSlot, ResponseBody};
 use crate::descriptors::DescriptorShares;
-use crate::listen::pause_accepting;
+use crate::listen::accept_until;
 use crate::stream::{break_unacknowledged, prepare};
 use crate::tls::{ServerTls, begins_tls, turn_away};
 
@@ -108,45 +107,30 @@ pub async fn serve_http<S, B>(
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<Failed>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Failed>,
+    B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
 {
     let connection_set = ConnectionSet::new(options.connections_max, options.followers_max);
-    let options = Arc::new(options);
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let (stream, address) = listener.accept().await?;
-            Ok::<_, io::Error>((stream, connection_set.enter(address.ip()).await))
-        };
-        let accepted = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = accepted => accepted,
-        };
-        let (stream, place) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                let close_oldest = || connection_set.close_oldest(Instant::now());
-                pause_accepting("HTTP", &error, close_oldest).await;
-                continue;
-            }
-        };
+    let end_within = options.end_within;
+    let (options, stop) = (Arc::new(options), shutdown.clone());
+    let begin = move |stream: TcpStream, place: ConnectionSlot| {
         // A peer whose machine is gone sends nothing: probes find out, and what it is sent.
         prepare(&stream);
         break_unacknowledged(&stream, options.take_within);
         let (service, options) = (service.clone(), Arc::clone(&options));
-        let shutdown = shutdown.clone();
-        connections.spawn(async move {
+        let stop = stop.clone();
+        async move {
             tokio::select! {
                 () = place.evicted() => {}
-                () = meet(stream, service, &options, shutdown, &place) => {}
+                () = meet(stream, service, &options, stop, &place) => {}
             }
-        });
-    }
+        }
+    };
+    let enter = |address| connection_set.enter(address);
+    let close_oldest = || connection_set.close_oldest(Instant::now());
+    let mut connections =
+        accept_until(&shutdown, &listener, "HTTP", enter, close_oldest, begin).await;
     let ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(options.end_within, ended).await.is_err() {
+    if timeout(end_within, ended).await.is_err() {
         tracing::info!("HTTP answers were cut at the end");
     }
     connections.shutdown().await;
@@ -163,9 +147,7 @@ pub async fn serve_pages<S, B>(
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<Failed>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Failed>,
+    B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
 {
     let pages = ShortBodies(service);
     serve_http(listener, pages, options, shutdown).await;
@@ -194,12 +176,8 @@ async fn meet<S, B>(
     shutdown: CancellationToken,
     place: &ConnectionSlot,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>> + Send,
-    S::Future: Send,
-    S::Error: Into<Failed>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Failed>,
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<Failed>> + Send,
+    B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
 {
     let Some(tls) = &options.tls else {
         return attend(stream, service, options, shutdown, place).await;
@@ -226,12 +204,8 @@ async fn attend<S, B, I>(
     shutdown: CancellationToken,
     place: &ConnectionSlot,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>> + Send,
-    S::Future: Send,
-    S::Error: Into<Failed>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Failed>,
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<Failed>> + Send,
+    B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
     I: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let within = options.answer_within;

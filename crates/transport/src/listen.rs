@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpSocket, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::log_limit::LogLimiter;
 use crate::security::Security;
@@ -121,18 +123,46 @@ pub fn log_not_accepted(listener: &str, error: &io::Error) {
     }
 }
 
-/// Logs that a listener could not accept a connection, and waits until the next attempt. When
-/// there are no descriptors, `close_oldest` closes a connection that has shown nothing yet, and
-/// returns whether there was one.
-pub(crate) async fn pause_accepting(
-    listener: &str,
-    error: &io::Error,
-    close_oldest: impl FnOnce() -> bool,
-) {
-    log_not_accepted(listener, error);
-    let is_out = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-    let is_closing = is_out && close_oldest();
-    sleep(if is_closing { CLOSING_PAUSE } else { ACCEPT_PAUSE }).await;
+/// Accepts connections until `shutdown` is cancelled, each once `enter` has given it a place, and
+/// runs what `begin` returns for it. Returns the connections that are still open then.
+///
+/// When there are no descriptors, `close_oldest` closes a connection that has shown nothing yet,
+/// and returns whether there was one. `name` is what the listener serves, for the log.
+pub(crate) async fn accept_until<P, Entering, Connection>(
+    shutdown: &CancellationToken,
+    listener: &TcpListener,
+    name: &str,
+    enter: impl Fn(IpAddr) -> Entering,
+    close_oldest: impl Fn() -> bool,
+    mut begin: impl FnMut(TcpStream, P) -> Connection,
+) -> JoinSet<()>
+where
+    Entering: Future<Output = P>,
+    Connection: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = async {
+            let (stream, address) = listener.accept().await?;
+            Ok::<_, io::Error>((stream, enter(address.ip()).await))
+        };
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => return connections,
+            accepted = accepted => accepted,
+        };
+        match accepted {
+            Ok((stream, place)) => {
+                connections.spawn(begin(stream, place));
+            }
+            Err(error) => {
+                log_not_accepted(name, &error);
+                let is_out = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+                let is_closing = is_out && close_oldest();
+                sleep(if is_closing { CLOSING_PAUSE } else { ACCEPT_PAUSE }).await;
+            }
+        }
+    }
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {

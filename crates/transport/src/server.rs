@@ -11,7 +11,6 @@ use sanderling_protocol::limits::REQUESTS_IN_FLIGHT_MAX;
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Refusal};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +18,7 @@ use crate::body_sink::BodySink;
 use crate::buffers::Buffers;
 use crate::connection_limit::{ConnectionLimit, PendingAdmission};
 use crate::descriptors::DescriptorShares;
-use crate::listen::pause_accepting;
+use crate::listen::accept_until;
 use crate::memory::Memory;
 use crate::security::Admitted;
 use crate::session::{greeted, refuse_connection};
@@ -271,31 +270,17 @@ pub async fn serve<S: Service>(
 ) {
     let room = ConnectionLimit::new(options.connections_max, options.unadmitted_max);
     let options = Arc::new(options);
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let (stream, address) = listener.accept().await?;
-            Ok::<_, std::io::Error>((stream, room.enter(address.ip()).await))
-        };
-        let accepted = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = accepted => accepted,
-        };
-        let (stream, pending) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                let close_oldest = || room.close_oldest(Instant::now());
-                pause_accepting("protocol", &error, close_oldest).await;
-                continue;
-            }
-        };
+    let begin = move |stream: TcpStream, pending: PendingAdmission| {
         let (service, options) = (Arc::clone(&service), Arc::clone(&options));
         let open = Open::new(Arc::clone(&service));
-        connections.spawn(async move {
+        async move {
             let _open = open;
             attend(stream, service, &options, pending).await;
-        });
-    }
+        }
+    };
+    let enter = |address| room.enter(address);
+    let close_oldest = || room.close_oldest(Instant::now());
+    let mut connections =
+        accept_until(&shutdown, &listener, "protocol", enter, close_oldest, begin).await;
     connections.shutdown().await;
 }

@@ -7,8 +7,8 @@ use sanderling_protocol::{NodeSelector, Policy, Reply, Request};
 
 use crate::drain_plan;
 use crate::drain_wait::DrainWait;
-use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
-use crate::fleet::{nodes, title};
+use crate::failure::{Exit, Failure, FailureKind};
+use crate::fleet::{lost_with, nodes, title};
 use crate::notice_deadline::NoticeDeadline;
 use crate::refused;
 use crate::refused::unexpected;
@@ -184,14 +184,5 @@ fn verdict(session: &Session, info: &NodeInfo) -> Result<(), Failure> {
         }
         Ok(())
     })?;
-    if drain.lost_blocks == 0 {
-        return Ok(());
-    }
-    let cause = format!(
-        "{} in {} lost with {}",
-        units::bytes(drain.lost_bytes),
-        units::count(drain.lost_blocks, "block", "blocks"),
-        title(info)
-    );
-    Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause).next("sanderling fsck"))
+    lost_with(info).map_or(Ok(()), |failure| Err(failure.next("sanderling fsck")))
 }

@@ -26,7 +26,7 @@ use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeId, Path, Policy};
 use tempfile::TempDir;
 
-pub(crate) use process::{Ran, Server, Starting, program_at, run, sanderling, spawn_with};
+pub(crate) use process::{Killed, Ran, Server, Starting, program_at, run, sanderling, spawn_with};
 
 /// How long a test waits for what must come, on a slow and busy machine, before it fails.
 pub(crate) const SOON: Duration = Duration::from_secs(60);

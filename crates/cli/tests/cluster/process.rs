@@ -1,9 +1,12 @@
 //! Processes of the built program.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{SOON, until};
 
@@ -117,13 +120,13 @@ impl Server {
 
     /// Sends it SIGTERM.
     pub(crate) fn terminate(&self) {
-        self.signal(rustix::process::Signal::TERM);
+        self.signal(Signal::TERM);
     }
 
     /// Stops it without ending it: its connections stay open and it does not answer. Returns when
     /// all of its threads stand still.
     pub(crate) fn pause(&self) {
-        self.signal(rustix::process::Signal::STOP);
+        self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
         until(&format!("{} stands still", self.name), SOON, || {
             let mut tasks = std::fs::read_dir(&tasks).ok()?;
@@ -137,13 +140,11 @@ impl Server {
 
     /// Lets it go on.
     pub(crate) fn resume(&self) {
-        self.signal(rustix::process::Signal::CONT);
+        self.signal(Signal::CONT);
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.child.id()).expect("a pid is positive");
-        let pid = rustix::process::Pid::from_raw(pid).expect("a pid is not 0");
-        rustix::process::kill_process(pid, signal).expect("it runs");
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
     /// Waits until it has ended by itself.
@@ -176,6 +177,53 @@ impl Drop for Server {
     }
 }
 
+/// A process that is killed when its test is over, also by a failure.
+pub(crate) struct Killed(pub(crate) Child);
+
+impl Killed {
+    /// Returns its exit code if it has ended.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let status = self.0.try_wait().expect("our own child");
+        status.map(|status| status.code().unwrap_or(-1))
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.ended().is_some()
+    }
+
+    /// Waits until it has ended by itself. Returns its exit code, unless a signal ended it.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        let ended = || self.0.try_wait().expect("our own child");
+        until("the process ends", SOON, ended).code()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+}
+
+impl Deref for Killed {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Killed {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended. One that is stopped is killed as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A command that has ended.
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -204,8 +252,8 @@ pub(crate) fn run(command: &mut Command) -> Ran {
     std::thread::spawn(move || sender.send(child.wait_with_output()));
     let ended = receiver.recv_timeout(SOON + SOON);
     let Ok(ended) = ended else {
-        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-        let _ = rustix::process::kill_process(pid.expect("a pid"), rustix::process::Signal::KILL);
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let _ = kill_process(pid.expect("a pid"), Signal::KILL);
         panic!("{command:?} hangs");
     };
     let Output { status, stdout, stderr } = ended.expect("its output can be read");

@@ -2,21 +2,21 @@
 
 use std::io::{Read, Write};
 use std::num::NonZero;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pty_process::Size;
 use pty_process::blocking::Pty;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustix::termios::{LocalModes, tcgetattr};
 
-use super::{SOON, until};
+use super::{Killed, SOON, until};
 
 /// A command that runs on a terminal.
 pub(crate) struct OnTerminal {
-    child: Child,
+    child: Killed,
     pty: Arc<Pty>,
     parser: Arc<Mutex<vt100::Parser>>,
 }
@@ -27,7 +27,7 @@ impl OnTerminal {
         let (pty, pts) = pty_process::blocking::open().expect("the system has terminals");
         pty.resize(Size::new(rows, columns)).expect("any size");
         let command = pty_process::blocking::Command::from(command);
-        let child = command.env("TERM", "xterm-256color").spawn(pts).expect("it starts");
+        let child = Killed(command.env("TERM", "xterm-256color").spawn(pts).expect("it starts"));
         let (pty, parser) = (Arc::new(pty), vt100::Parser::new(size(rows), size(columns), 0));
         let parser = Arc::new(Mutex::new(parser));
         let (read, parsed) = (Arc::clone(&pty), Arc::clone(&parser));
@@ -93,8 +93,7 @@ impl OnTerminal {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a pid"), signal).expect("it runs");
+        self.child.signal(signal);
     }
 
     /// Returns whether the process has not ended.
@@ -124,13 +123,6 @@ impl OnTerminal {
         assert!(self.parser.lock().screen().alternate_screen());
         let modes = tcgetattr(&*self.pty).expect("a terminal").local_modes;
         assert!(!modes.contains(LocalModes::ICANON));
-    }
-}
-
-impl Drop for OnTerminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path as LocalPath, PathBuf};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::CreateMode;
 
-use super::{Cluster, SOON, Shape, bytes_of, path, until};
+use super::{Cluster, SOON, Shape, block_on, bytes_of, path, until};
 
 /// A fleet whose datanodes reach a store in a directory.
 pub(crate) fn fleet(datanodes: usize) -> (Cluster, PathBuf) {
@@ -70,6 +70,16 @@ pub(crate) async fn put(client: &Client, name: &str, seed: u64, bytes: usize) {
     let (mode, parents) = (CreateMode::Replace, true);
     let options = PutOptions { mode, parents, ..PutOptions::default() };
     client.put(&path(name), bytes_of(seed, bytes), &options).await.expect("stored");
+}
+
+/// Puts 5,000 bytes of a seed below the durable directory `/out`, and waits until its store has
+/// them.
+pub(crate) fn put_out(cluster: &Cluster, name: &str, seed: u64) {
+    block_on(async {
+        let client = cluster.client().await;
+        put(&client, name, seed, 5000).await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+    });
 }
 
 /// Waits until a datanode has reported the store.

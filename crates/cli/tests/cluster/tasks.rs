@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Ran, SOON, run, sanderling, until};
+use super::{Killed, Ran, SOON, run, sanderling, until};
 
 /// Counts, and writes its count and bytes that follow from it when it gets SIGUSR1: as many as its
 /// argument. With a second argument it verifies such a directory and prints the count.
@@ -61,7 +61,7 @@ pub(crate) struct TaskPlace {
 
 /// A runner, which is killed when its test is over, also by a failure.
 pub(crate) struct TaskRunner {
-    child: Child,
+    child: Killed,
     log: PathBuf,
 }
 
@@ -121,7 +121,7 @@ impl TaskPlace {
         let mut command = within(around, task);
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
-        TaskRunner { child: child.expect("started"), log }
+        TaskRunner { child: Killed(child.expect("started")), log }
     }
 
     /// Returns the numbers of all generations, the newest first.
@@ -201,8 +201,7 @@ impl TaskRunner {
 
     /// Returns its exit code if it ended.
     pub(crate) fn ended(&mut self) -> Option<i32> {
-        let status = self.child.try_wait().expect("our own child");
-        status.map(|status| status.code().unwrap_or(-1))
+        self.child.ended()
     }
 
     /// Waits until its log has that many lines with a text.
@@ -214,12 +213,12 @@ impl TaskRunner {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        self.child.signal(Signal::TERM);
     }
 
     /// Sends SIGSTOP, and waits until it is stopped.
     pub(crate) fn pause(&mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).expect("it runs");
+        self.child.signal(Signal::STOP);
         self.until_stopped();
     }
 
@@ -236,19 +235,12 @@ impl TaskRunner {
 
     /// Lets it go on.
     pub(crate) fn resume(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::CONT).expect("it is there");
+        self.child.signal(Signal::CONT);
     }
 
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
-    }
-}
-
-impl Drop for TaskRunner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -260,6 +252,17 @@ pub(crate) fn within(around: &[&str], inner: Command) -> Command {
     let variables = inner.get_envs();
     command.envs(variables.map(|(key, value)| (key, value.unwrap_or_default())));
     command
+}
+
+/// Returns the program of CRIU, which needs root; `None` where it cannot be used.
+pub(crate) fn usable_criu() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let given = std::env::var_os("SANDERLING_CRIU").map(PathBuf::from);
+    let unpacked = Some(root.join("target/criu/criu")).filter(|it| it.exists());
+    let criu = given.or(unpacked).unwrap_or_else(|| "criu".into());
+    let check = Command::new(&criu).arg("check").output();
+    let is_usable = check.is_ok_and(|it| it.status.success());
+    (rustix::process::geteuid().is_root() && is_usable).then_some(criu)
 }
 
 /// Returns whether namespaces and mounts can be made here; says so in a test that needs them.
@@ -282,21 +285,46 @@ pub(crate) fn library(directory: &Path, source: &str) -> Option<PathBuf> {
     compile.status().ok().filter(|status| status.success()).map(|_| library)
 }
 
-/// A file system in memory, of so many MiB.
-pub(crate) struct SmallDisk(TempDir);
+/// What is mounted at a directory, until this is dropped.
+pub(crate) struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Mounts a file system in memory.
+    pub(crate) fn memory(at: &Path, options: &str) -> Self {
+        std::fs::create_dir_all(at).expect("made");
+        Self::by(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]), at)
+    }
+
+    /// Binds another directory to it.
+    pub(crate) fn bound(from: &Path, at: &Path) -> Self {
+        Self::by(Command::new("mount").arg("--bind").arg(from), at)
+    }
+
+    fn by(mount: &mut Command, at: &Path) -> Self {
+        let mounted = run(mount.arg(at));
+        assert_eq!(mounted.code, 0, "{mounted}");
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A file system in memory, of so many MiB. It is unmounted before its directory is removed.
+pub(crate) struct SmallDisk(Mounted, TempDir);
 
 impl SmallDisk {
     pub(crate) fn of(mebibytes: u32) -> Self {
         let place = TempDir::new().expect("a directory");
         let size = format!("size={mebibytes}m,mode=755");
-        let mut mount = Command::new("mount");
-        let mounted = run(mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(place.path()));
-        assert_eq!(mounted.code, 0, "{mounted}");
-        Self(place)
+        Self(Mounted::memory(place.path(), &size), place)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.1.path()
     }
 
     /// Leaves so many bytes free. What else writes here may take the room first: then it is full.
@@ -312,11 +340,5 @@ impl SmallDisk {
 
     pub(crate) fn empty(&self) {
         std::fs::remove_file(self.path().join("filler")).expect("it was filled");
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }

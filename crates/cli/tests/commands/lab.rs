@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::cluster::{sanderling, until};
+use crate::cluster::{Killed, sanderling, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -13,7 +13,7 @@ const QUICK_WITHIN: Duration = Duration::from_secs(240);
 
 /// A lab that runs. It is killed with the test.
 struct Lab {
-    child: std::process::Child,
+    child: Killed,
     directory: TempDir,
 }
 
@@ -31,7 +31,7 @@ impl Lab {
             .stderr(printed)
             .spawn()
             .expect("the program can be started");
-        Self { child, directory }
+        Self { child: Killed(child), directory }
     }
 
     fn path(&self) -> &Path {
@@ -52,8 +52,7 @@ impl Lab {
 
     /// Interrupts it, and waits until it has ended.
     fn interrupt(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        self.child.signal(rustix::process::Signal::INT);
         let child = &mut self.child;
         let status = until("it ends", QUICK_WITHIN, || child.try_wait().expect("our child"));
         assert_eq!(status.code(), Some(130), "{}", self.printed());
@@ -66,13 +65,6 @@ impl Lab {
         assert!(status.success(), "{status}: {}", self.printed());
         let text = std::fs::read(self.path().join("lab.json")).expect("the records are there");
         serde_json::from_slice(&text).expect("the records are JSON")
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path as LocalPath;
 use std::process::{Command, Stdio};
 
 use super::cluster::{SOON, run, sanderling, until};
-use super::{Place, Runner};
+use super::{Killed, Place};
 
 impl Place {
     fn of_bag(&self, verb: &str) -> Command {
@@ -16,13 +16,13 @@ impl Place {
         command
     }
 
-    fn agent(&self, criu: &LocalPath) -> Runner {
+    fn agent(&self, criu: &LocalPath) -> Killed {
         let log = OpenOptions::new().create(true).append(true).open(self.path("agents.log"));
         let mut command = self.of_bag("agent");
         command.args(["--market", "spot", "--driver", "criu", "--interval", "200ms"]);
         command.arg("--key").arg(self.path("key")).arg("--criu").arg(criu);
         command.stdout(Stdio::null()).stderr(log.expect("a log"));
-        Runner(command.spawn().expect("started"))
+        Killed(command.spawn().expect("started"))
     }
 }
 

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::cluster::{SOON, run, until};
-use super::{Place, Runner};
+use super::{Killed, Place};
 
 /// Makes a file `ready`, and one `terminated` when it ends by SIGTERM.
 const TERMINABLE: &str = r#"
@@ -61,12 +61,12 @@ fn task_that_is_ended_during_a_dump_gets_sigterm() {
     command.args(["--", "python3"]).arg(place.path("task.py")).arg(place.directory.path());
     let log = std::fs::File::create(place.path("runner.log")).expect("a log");
     command.stdout(Stdio::null()).stderr(log);
-    let mut runner = Runner(command.spawn().expect("started"));
+    let mut runner = Killed(command.spawn().expect("started"));
     until("a dump is under way", SOON, || {
         assert!(!runner.has_ended(), "{}", place.text("runner.log"));
         (place.path("ready").exists() && dumped.exists()).then_some(())
     });
-    kill_process(Pid::from_child(&runner.0), Signal::TERM).expect("it runs");
+    runner.signal(Signal::TERM);
     until("the runner ends", SOON, || runner.has_ended().then_some(()));
     assert!(place.path("terminated").exists(), "{}", place.text("runner.log"));
     assert_eq!(place.newest(), None, "its dump had not ended");

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::cluster::{SOON, until};
-use super::{Place, Runner};
+use super::{Killed, Place};
 
 /// Starts the counter, by a runner with a group of processes of its own.
-fn start(place: &Place, interval: &str) -> Runner {
+fn start(place: &Place, interval: &str) -> Killed {
     let mut options = std::fs::OpenOptions::new();
     let log = options.create(true).append(true).open(place.path("runner.log"));
     let mut command = place.task("run");
@@ -19,7 +19,7 @@ fn start(place: &Place, interval: &str) -> Runner {
     command.args(["--interval", interval, "--", "python3"]).arg(place.path("counter.py"));
     command.arg(place.directory.path()).arg("none").process_group(0);
     let runner = command.stdout(Stdio::null()).stderr(log.expect("a log")).spawn();
-    let mut runner = Runner(runner.expect("started"));
+    let mut runner = Killed(runner.expect("started"));
     until("the counter counts", SOON, || {
         assert!(!runner.has_ended(), "{}", place.text("runner.log"));
         (place.numbers().len() > 10).then_some(())
@@ -27,7 +27,7 @@ fn start(place: &Place, interval: &str) -> Runner {
     runner
 }
 
-fn signal(runner: &Runner, signal: Signal) {
+fn signal(runner: &Killed, signal: Signal) {
     kill_process_group(Pid::from_child(&runner.0), signal).expect("they run");
 }
 

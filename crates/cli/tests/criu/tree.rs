@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::cluster::{SOON, run, until};
-use super::{Place, Runner};
+use super::{Killed, Place};
 
 /// Reads numbers from a file that stays open, and has two children: one writes numbers into a pipe
 /// as fast as that takes them, so it is always full; the other one reads one in 10 ms. Each process
@@ -94,7 +94,7 @@ fn run_for_a_while(place: &Place) {
     let log = options.create(true).append(true).open(place.path("runner.log"));
     let mut command = tree(place);
     command.stdout(Stdio::null()).stderr(log.expect("a log"));
-    let mut runner = Runner(command.spawn().expect("started"));
+    let mut runner = Killed(command.spawn().expect("started"));
     let before = READERS.map(|name| steps(place, name).len());
     let mut first = None;
     until("a generation of processes that went on", SOON, || {

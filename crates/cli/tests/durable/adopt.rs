@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path as LocalPath;
 use std::process::Command;
 
-use crate::cluster::stores::{add, files, fleet, put, reported};
+use crate::cluster::stores::{add, files, fleet, put, put_out, reported};
 use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, run, until};
 use sanderling_protocol::message::MakeDurable;
 use tempfile::TempDir;
@@ -207,11 +207,7 @@ fn adoption_goes_on_whoever_is_killed_and_readers_wait_for_it() {
 fn cluster_whose_store_was_adopted_cannot_change_it_any_more() {
     let (earlier, store) = fleet(1);
     cluster::stores::make(&earlier, "/out");
-    block_on(async {
-        let client = earlier.client().await;
-        put(&client, "/out/first", 1, 5000).await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-    });
+    put_out(&earlier, "/out/first", 1);
     let cluster = cluster_at(&store, 1);
     reported(&cluster);
     assert_eq!(cluster.cli(&ADOPT).code, 0);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::{Guarded, kept};
 use crate::cluster::http::post;
-use crate::cluster::stores::{add, files, fleet, fleet_with, make, put};
+use crate::cluster::stores::{add, files, fleet, fleet_with, make, put, put_out};
 use crate::cluster::{Cluster, SOON, block_on, bytes_of, path, until};
 use futures_util::future::join_all;
 use sanderling_client::PutOptions;
@@ -165,11 +165,7 @@ fn assert_prefix(store: &LocalPath, made: u64) -> u64 {
 fn store_that_is_away_delays_nothing_but_its_directory() {
     let (cluster, store) = fleet(2);
     make(&cluster, "/out");
-    block_on(async {
-        let client = cluster.client().await;
-        put(&client, "/out/first", 1, 5000).await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-    });
+    put_out(&cluster, "/out/first", 1);
     let away = cluster.path("away");
     std::fs::rename(&store, &away).expect("moved");
     block_on(async {
@@ -440,11 +436,7 @@ fn assert_deleted_and_going_on(cluster: &Cluster, store: &LocalPath) {
 
 /// Nothing of `/out` is left, and what is stored now gets into the store.
 fn assert_going_on(cluster: &Cluster, store: &LocalPath) {
-    block_on(async {
-        let client = cluster.client().await;
-        put(&client, "/out/after", 9, 5000).await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-    });
+    put_out(&cluster, "/out/after", 9);
     let found = files(store);
     assert_eq!(found.keys().collect::<Vec<_>>(), ["after"]);
 }
@@ -504,11 +496,7 @@ fn store_that_came_after_all_first_objects_were_lost_is_claimed_by_the_next_one(
 fn empty_directory_in_place_of_the_store_is_not_taken_for_it() {
     let (mut cluster, store) = fleet(2);
     make(&cluster, "/out");
-    block_on(async {
-        let client = cluster.client().await;
-        put(&client, "/out/one", 1, 5000).await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-    });
+    put_out(&cluster, "/out/one", 1);
     // A file system that is not mounted, and a datanode that has never seen it mounted.
     let away = cluster.path("away");
     std::fs::rename(&store, &away).expect("moved");
@@ -699,11 +687,7 @@ fn cluster_with_tokens_and_tls_copies_too_and_only_an_admin_takes_a_store() {
 fn job_below_a_durable_directory_ends_when_what_it_has_is_copied() {
     let (cluster, store) = fleet(1);
     make(&cluster, "/out");
-    block_on(async {
-        let client = cluster.client().await;
-        put(&client, "/out/first", 1, 5000).await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-    });
+    put_out(&cluster, "/out/first", 1);
     let away = cluster.path("away");
     std::fs::rename(&store, &away).expect("moved");
     block_on(async {

@@ -1,31 +1,10 @@
 //! What a store may not have: another file system below it, and an object above a tebibyte.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 
-use crate::cluster::stores::{files, fleet, make, put, reported};
-use crate::cluster::tasks::is_root;
-use crate::cluster::{SOON, block_on, bytes_of, path, run, until};
-
-/// A file system in memory, until this is dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn at(place: PathBuf) -> Self {
-        fs::create_dir(&place).expect("made");
-        let mut mount = Command::new("mount");
-        let mounted = run(mount.args(["-t", "tmpfs", "-o", "mode=755", "tmpfs"]).arg(&place));
-        assert_eq!(mounted.code, 0, "{mounted}");
-        Self(place)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
+use crate::cluster::stores::{files, fleet, make, put, put_out, reported};
+use crate::cluster::tasks::{Mounted, is_root};
+use crate::cluster::{SOON, block_on, bytes_of, path, until};
 
 /// An object gets its name by a rename, which does not lead from one file system to another.
 #[test]
@@ -35,12 +14,8 @@ fn file_system_that_is_mounted_below_a_store_stalls_its_directory_until_it_is_go
     }
     let (cluster, store) = fleet(1);
     make(&cluster, "/out");
-    block_on(async {
-        let client = cluster.client().await;
-        put(&client, "/out/first", 1, 5000).await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-    });
-    let mounted = Mounted::at(store.join("below"));
+    put_out(&cluster, "/out/first", 1);
+    let mounted = Mounted::memory(&store.join("below"), "mode=755");
     block_on(async {
         put(&cluster.client().await, "/out/below/object", 2, 5000).await;
     });

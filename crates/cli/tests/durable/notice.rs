@@ -2,14 +2,14 @@
 //! make it is read back. When the whole fleet has notices, the store alone can take the rest.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::cluster::stores::{add, add_with, make, put};
 use crate::cluster::tasks::TaskPlace;
 use crate::cluster::{
-    Cluster, SOON, Shape, block_on, bytes_of, path, run, until, until_gone, until_node,
+    Cluster, Killed, SOON, Shape, block_on, bytes_of, path, run, until, until_gone, until_node,
 };
 use sanderling_protocol::Policy;
 use sanderling_protocol::node::NodeSelector;
@@ -145,16 +145,6 @@ fn decommissioned_node_is_emptied_of_what_the_store_has_too() {
     assert_eq!(exposed(&cluster, "d1"), 6 * MIB + 4096);
 }
 
-/// A runner, which is killed in the end.
-struct Runner(Child);
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs a task whose state are the bytes of a seed until they are stored, and kills its runner,
 /// which stores nothing more then. Returns the generation.
 fn checkpoint(place: &TaskPlace, seed: u64) -> u64 {
@@ -166,7 +156,7 @@ fn checkpoint(place: &TaskPlace, seed: u64) -> u64 {
     command.args(["--lock-age", "10m", "--", "sh", "-c", SAVES_ONCE]).arg(&source);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(fs::File::create(&log).expect("a log"));
-    let mut runner = Runner(command.spawn().expect("started"));
+    let mut runner = Killed(command.spawn().expect("started"));
     until("its state is stored", SOON, || {
         let ended = runner.0.try_wait().expect("our own child");
         assert!(ended.is_none(), "{}", fs::read_to_string(&log).unwrap_or_default());

@@ -1,11 +1,11 @@
 //! Reads through a link that is slower than a client waits for a sign of life.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, sanderling};
+use crate::cluster::{Cluster, Killed, SOON, Shape, block_on, bytes_of, path, sanderling};
 use rustix::process::{Signal, kill_process};
 use sanderling_client::PutOptions;
 use sanderling_protocol::message::{Hello, Role};
@@ -108,7 +108,7 @@ fn reader_that_stands_still_delays_no_other() {
 }
 
 /// A command that reads, in a process that is stopped for a while. It ends with the test.
-struct StoppedReader(Child);
+struct StoppedReader(Killed);
 
 impl StoppedReader {
     /// Begins to read an object into a directory; stops when some of it is there.
@@ -116,30 +116,20 @@ impl StoppedReader {
         let mut command = sanderling();
         command.args(["fs", "get", object]).arg(place.join("object")).args(["--timeout", "90s"]);
         command.env("SANDERLING_NAMENODE", &cluster.namenode.address);
-        let reader = Self(command.stderr(Stdio::null()).spawn().expect("started"));
+        let reader = Self(Killed(command.stderr(Stdio::null()).spawn().expect("started")));
         let limit = Instant::now() + SOON;
         while held(place) == 0 {
             assert!(Instant::now() < limit, "it fetches nothing");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        reader.signal(Signal::STOP);
+        reader.0.signal(Signal::STOP);
         reader
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(rustix::process::Pid::from_child(&self.0), signal).expect("it runs");
     }
 
     /// Lets it go on, and waits for its end.
     fn go_on(mut self) -> Option<i32> {
-        self.signal(Signal::CONT);
+        self.0.signal(Signal::CONT);
         self.0.wait().expect("our own child").code()
-    }
-}
-
-impl Drop for StoppedReader {
-    fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::cluster::guarded::{Guarded, text};
 use crate::cluster::namenodes::{Group, assert_there, client, put_large};
-use crate::cluster::tasks::{SmallDisk, is_root};
+use crate::cluster::tasks::{Mounted, SmallDisk, is_root};
 use crate::cluster::{Cluster, Ran, SOON, block_on, bytes_of, path, run, sanderling, until};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::{EventKind, Millis};
@@ -268,25 +268,6 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
     cluster.start_namenode(&[]);
 }
 
-/// A file system in memory on a directory of a catalog. What it is mounted on cannot be renamed.
-struct Mounted(std::path::PathBuf);
-
-impl Mounted {
-    fn on(path: std::path::PathBuf) -> Self {
-        fs::create_dir(&path).expect("made");
-        let mut mount = std::process::Command::new("mount");
-        let mounted = run(mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&path));
-        assert_eq!(mounted.code, 0, "{mounted}");
-        Self(path)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn restore_that_fails_in_the_exchange_reports_the_state_of_the_directory() {
     if !is_root("restore_that_fails_in_the_exchange_reports_the_state_of_the_directory") {
@@ -302,7 +283,8 @@ fn restore_that_fails_in_the_exchange_reports_the_state_of_the_directory() {
     let link = cluster.path("catalog/replaced-1");
     std::os::unix::fs::symlink("nowhere", &link).expect("linked");
     // The files are set aside in the order of their names: the first of them cannot be.
-    let mounted = Mounted::on(cluster.path("catalog/group-state.held"));
+    // What a file system is mounted on cannot be renamed.
+    let mounted = Mounted::memory(&cluster.path("catalog/group-state.held"), "size=1m");
     let failed = restore(&cluster, &file, &["--replace"]);
     let tried = format!(
         "tried: restore into {catalog}: no file was exchanged in it, and it has no mark \
@@ -316,7 +298,7 @@ fn restore_that_fails_in_the_exchange_reports_the_state_of_the_directory() {
     drop(mounted);
     fs::remove_dir(cluster.path("catalog/group-state.held")).expect("removed");
     // Now the last of them.
-    let mounted = Mounted::on(cluster.path("catalog/snapshot-held"));
+    let mounted = Mounted::memory(&cluster.path("catalog/snapshot-held"), "size=1m");
     let failed = restore(&cluster, &file, &["--replace"]);
     let tried = format!(
         "tried: exchanged files in {catalog}, and it has the mark restore-unfinished: no namenode \
@@ -349,7 +331,7 @@ fn restore_of_another_cluster_needs_replace_after_each_that_failed() {
     // A mount keeps its name, and all before it in the order of the names are set aside.
     let fails = |from: &str, held: &str| {
         let held = cluster.path("catalog").join(held);
-        let mounted = Mounted::on(held.clone());
+        let mounted = Mounted::memory(&held, "size=1m");
         let failed = restore(&cluster, from, &["--replace"]);
         drop(mounted);
         fs::remove_dir(&held).expect("removed");

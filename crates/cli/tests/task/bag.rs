@@ -2,13 +2,12 @@
 //! when its latest start has come.
 
 use std::fs::Permissions;
-use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::cluster::{Cluster, Ran, SOON, run, sanderling, until};
+use crate::cluster::{Cluster, Killed, Ran, SOON, run, sanderling, until};
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_core::checkpoint::LEAVES_URGENT;
 use serde_json::Value;
@@ -100,7 +99,7 @@ impl Place {
         run(command.arg(self.path("log")).arg(last.to_string()))
     }
 
-    pub(crate) fn agent(&self, market: &str, options: &[&str]) -> Agent {
+    pub(crate) fn agent(&self, market: &str, options: &[&str]) -> Killed {
         let mut log = std::fs::OpenOptions::new();
         let log = log.create(true).append(true).open(self.path("agents.log")).expect("a log");
         let mut command = self.task("agent");
@@ -115,7 +114,24 @@ impl Place {
             command = around;
         }
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
-        Agent(command.stdout(Stdio::null()).stderr(log).spawn().expect("started"))
+        Killed(command.stdout(Stdio::null()).stderr(log).spawn().expect("started"))
+    }
+
+    /// Begins a bag of two tasks that go on until [`Self::release`], and kills their agent once both
+    /// have a checkpoint and a record of progress. Returns the directories of the tasks.
+    pub(crate) fn two_checkpoints(&self) -> [PathBuf; 2] {
+        self.submit(&["--count", "2", "--time", "1s", "--deadline", "10m"], 10);
+        self.hold();
+        let mut first = self.agent("spot", &["--at-once", "2"]);
+        let tasks = ["backend/bag.000001", "backend/bag.000002"].map(|name| self.path(name));
+        until("checkpoints", SOON, || {
+            tasks.iter().all(|task| has_checkpoint(task)).then_some(())
+        });
+        // With that, agents look whether the key is that of the other task.
+        let begun = self.path("backend/@bag/progress/000002");
+        until("a record of progress", SOON, || begun.exists().then_some(()));
+        kill(&mut first);
+        tasks
     }
 
     pub(crate) fn show(&self, options: &[&str]) -> (i32, Value) {
@@ -162,31 +178,6 @@ fn parsed(line: &str) -> Option<Line> {
     let number = words.next()?.parse().ok()?;
     let is_restored = words.next()? == "1";
     Some(Line { word, number, is_restored, at: words.next()?.parse().ok()? })
-}
-
-/// An agent, which is killed when its test is over, also by a failure.
-pub(crate) struct Agent(Child);
-
-impl Deref for Agent {
-    type Target = Child;
-
-    fn deref(&self) -> &Child {
-        &self.0
-    }
-}
-
-impl DerefMut for Agent {
-    fn deref_mut(&mut self) -> &mut Child {
-        &mut self.0
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // A stopped machine is killed as well; it may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 pub(crate) fn signal(child: &Child, signal: Signal) {

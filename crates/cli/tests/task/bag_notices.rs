@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bag::{Agent, Place, below, has_checkpoint, kill, signal};
+use crate::bag::{Place, below, has_checkpoint, kill, signal};
 use crate::cluster::tasks::library;
-use crate::cluster::{SOON, run, until};
+use crate::cluster::{Killed, SOON, run, until};
 use rustix::process::Signal;
 
 /// Handles its signal as soon as there is a file `go` with its number in the place that its first
@@ -220,7 +220,7 @@ fn at_notices(place: &Place) -> Vec<String> {
 }
 
 /// Starts an agent with such flags.
-fn agent_at_notices(place: &Place) -> Agent {
+fn agent_at_notices(place: &Place) -> Killed {
     let flags = at_notices(place);
     place.agent("spot", &flags.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -6,7 +6,7 @@ use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root, library};
+use crate::cluster::tasks::{Mounted, SmallDisk, TaskPlace, is_root, library};
 use crate::cluster::{Ran, SOON, run, sanderling, until};
 use rustix::fs::{FlockOperation, flock};
 use sanderling_core::checkpoint::MANIFEST_BYTES_MAX;
@@ -584,23 +584,6 @@ fn directory_that_is_not_mounted_is_refused() {
     assert!(wrong.code == 2 && wrong.stderr.contains("followed by a directory"), "{wrong}");
 }
 
-/// A directory that is bound to another one, until it is dropped.
-struct Bound(PathBuf);
-
-impl Bound {
-    fn new(from: &LocalPath, to: &LocalPath) -> Self {
-        let bound = run(Command::new("mount").arg("--bind").arg(from).arg(to));
-        assert_eq!(bound.code, 0, "{bound}");
-        Self(to.to_owned())
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 /// The empty directory is on another disk, as below a second one at `/mnt`; it is bound to itself,
 /// as by `ReadWritePaths` of systemd, or to one of the file system of `/`.
 #[test]
@@ -615,7 +598,7 @@ fn mount_point_of_another_disk_where_nothing_is_mounted_is_refused() {
     let own = on_root_mount();
     let own = own.as_ref().map(TempDir::path);
     for from in [Some(point.as_path()), own].into_iter().flatten() {
-        let _bound = Bound::new(from, &point);
+        let _bound = Mounted::bound(from, &point);
         expect_refused(&point, "what is mounted there is a directory of the file system above it");
     }
     assert_eq!(fs::read_dir(&point).expect("readable").count(), 0);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cluster::tasks::library;
-use crate::cluster::{SOON, run, sanderling, until};
+use crate::cluster::{Killed, SOON, run, sanderling, until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use sanderling_command::units::Span;
 use sanderling_core::checkpoint::DumpTimes;
@@ -53,9 +53,6 @@ while True:
 /// A place with such a task.
 struct Paced(TempDir);
 
-/// A runner, which is killed when its test is over, also by a failure.
-struct Runner(Child);
-
 impl Paced {
     fn new(pace: &str) -> Self {
         let place = Self(TempDir::new().expect("a directory"));
@@ -82,20 +79,20 @@ impl Paced {
     }
 
     /// Starts a runner with some flags.
-    fn start(&self, flags: &[&str]) -> Runner {
+    fn start(&self, flags: &[&str]) -> Killed {
         let (script, place) = (self.path("task.py"), self.0.path());
         let text = |path: &LocalPath| path.to_str().expect("UTF-8").to_owned();
         self.start_command(flags, &["python3", &text(&script), &text(place)])
     }
 
     /// Starts a runner of another task, in a process group of its own.
-    fn start_command(&self, flags: &[&str], words: &[&str]) -> Runner {
+    fn start_command(&self, flags: &[&str], words: &[&str]) -> Killed {
         let mut command = self.task("run");
         command.args(["--driver", "hook", "--record"]).arg(self.path("record")).args(flags);
         command.arg("--").args(words).process_group(0);
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
         let runner = command.stdout(Stdio::null()).stderr(log.expect("a log")).spawn();
-        Runner(runner.expect("started"))
+        Killed(runner.expect("started"))
     }
 
     fn log(&self) -> String {
@@ -136,7 +133,7 @@ impl Paced {
 
     /// Shows a notice of a machine that is taken after ten minutes, once the task can give its
     /// state, and waits until the task writes it.
-    fn notice(&self, runner: &Runner) -> u32 {
+    fn notice(&self, runner: &Killed) -> u32 {
         let task = until("the task handles its signals", SOON, || handling_child(&runner.0));
         self.set("notice", r#"{"deadline_seconds":600}"#);
         self.until_begun(1);
@@ -154,7 +151,7 @@ impl Paced {
     }
 
     /// Starts a runner and waits for a generation.
-    fn until_one(&self) -> Runner {
+    fn until_one(&self) -> Killed {
         let runner = self.start(&["--interval", "100ms"]);
         self.until_generations(1);
         runner
@@ -173,24 +170,6 @@ impl Paced {
         let lines = log.lines().filter_map(|line| line.rsplit_once("next in "));
         let spans = lines.filter_map(|(_, text)| text.trim().parse::<Span>().ok());
         spans.map(|span| span.0.as_secs_f64()).collect()
-    }
-}
-
-impl Runner {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
-    }
-
-    fn end(&mut self) -> Option<i32> {
-        let ended = || self.0.try_wait().expect("our own child");
-        until("the runner ends", SOON, ended).code()
-    }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -258,7 +237,7 @@ fn at_notices(place: &Paced) -> Vec<String> {
 }
 
 /// Starts a runner with these flags, and others.
-fn start_at_notices(place: &Paced, others: &[&str]) -> Runner {
+fn start_at_notices(place: &Paced, others: &[&str]) -> Killed {
     let flags = at_notices(place);
     let flags: Vec<&str> = flags.iter().map(String::as_str).chain(others.iter().copied()).collect();
     place.start(&flags)
@@ -395,7 +374,7 @@ fn runner_that_gets_sigterm_during_a_restore_ends_at_once() {
     command.env("LD_PRELOAD", library).env("SLOW_BELOW", "/packs/");
     let log = fs::OpenOptions::new().create(true).append(true).open(place.path("log"));
     let child = command.stdout(Stdio::null()).stderr(log.expect("a log")).spawn();
-    let mut runner = Runner(child.expect("started"));
+    let mut runner = Killed(child.expect("started"));
     until("it has the lock", SOON, || (place.lock().0 > before).then_some(()));
     let begun = Instant::now();
     runner.signal(Signal::TERM);

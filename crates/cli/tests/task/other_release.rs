@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::bag::{Place, has_checkpoint, kill};
+use crate::bag::Place;
 use crate::cluster::tasks::TaskPlace;
 use crate::cluster::{SOON, run, until};
 use sanderling_core::checkpoint::release_checksum;
@@ -121,15 +121,7 @@ fn generation_whose_version_is_damaged_is_refused_for_the_one_before() {
 #[test]
 fn task_of_a_bag_whose_generations_are_of_a_later_release_has_not_failed() {
     let place = Place::new();
-    place.submit(&["--count", "2", "--time", "1s", "--deadline", "10m"], 10);
-    place.hold();
-    let mut first = place.agent("spot", &["--at-once", "2"]);
-    let tasks: Vec<PathBuf> =
-        ["backend/bag.000001", "backend/bag.000002"].map(|name| place.path(name)).into();
-    until("checkpoints", SOON, || tasks.iter().all(|task| has_checkpoint(task)).then_some(()));
-    let begun = place.path("backend/@bag/progress/000002");
-    until("a record of progress", SOON, || begun.exists().then_some(()));
-    kill(&mut first);
+    let tasks = place.two_checkpoints();
     let manifests = || {
         let entries = fs::read_dir(tasks[0].join("generations")).expect("there").flatten();
         let whole = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));

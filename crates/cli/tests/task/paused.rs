@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::cluster::tasks::{ELSEWHERE, TaskPlace, is_root, library};
-use crate::cluster::{SOON, until};
+use crate::cluster::{Killed, SOON, until};
 use tempfile::TempDir;
 
 const LOCK_AGE: [&str; 2] = ["--lock-age", "2s"];
@@ -20,11 +20,11 @@ const STOP: &str = include_str!("stop.c");
 /// A task with generations in a directory, and a `task gc` that was stopped when it had removed the
 /// oldest one. It is killed when its test is over.
 struct StoppedCollection {
+    process: Killed,
     directory: TempDir,
     place: TaskPlace,
     /// The generations that are left, the newest first. All but the first are to be removed.
     left: Vec<u64>,
-    process: Child,
 }
 
 impl StoppedCollection {
@@ -44,7 +44,7 @@ impl StoppedCollection {
         collection.args(["--keep", "1"]).args(LOCK_AGE).env("LD_PRELOAD", library);
         collection.env("STOP_AFTER", format!("/generations/{oldest:010}"));
         let process = collection.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-        let stopped = Self { directory, place, left, process: process.expect("started") };
+        let stopped = Self { process: Killed(process.expect("started")), directory, place, left };
         let stat = format!("/proc/{}/stat", stopped.process.id());
         until("it is stopped", SOON, || {
             let stat = fs::read_to_string(&stat).unwrap_or_default();
@@ -57,18 +57,11 @@ impl StoppedCollection {
 
     /// Lets it go on. Returns its exit code and what it printed.
     fn finish(&mut self) -> (Option<i32>, String) {
-        kill_process(Pid::from_child(&self.process), Signal::CONT).expect("it is there");
+        self.process.signal(Signal::CONT);
         let process = &mut self.process;
         let ended = until("it ends", SOON, || process.try_wait().expect("our own child"));
         let log = fs::read_to_string(self.directory.path().join("gc.log")).expect("a log");
         (ended.code(), log)
-    }
-}
-
-impl Drop for StoppedCollection {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

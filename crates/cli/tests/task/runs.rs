@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cluster::stores::{fleet, make};
-use crate::cluster::{Cluster, Ran, SOON, run, sanderling, until};
+use crate::cluster::{Cluster, Killed, Ran, SOON, run, sanderling, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -656,17 +656,6 @@ fn notice_while_a_manifest_is_written_costs_neither_the_task_nor_its_last_checkp
     drop(runner);
     let verified = run(place.task("verify").arg("--json"));
     assert_eq!(verified.code, 0, "{verified}");
-}
-
-/// A process that is killed when its test is over, also by a failure.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Returns the environment of a client of an S3 server.

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::Path as LocalPath;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
-use crate::cluster::{Ran, SOON, run, until};
+use crate::cluster::{Killed, Ran, SOON, run, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -26,7 +26,7 @@ fn published(backend: &LocalPath, bytes: usize) -> TaskPlace {
 }
 
 /// Restores, as a child that is killed in the end.
-struct Restoring(Child);
+struct Restoring(Killed);
 
 impl Restoring {
     /// Begins a restore and stops it while it unpacks. One that is too fast is begun again.
@@ -34,8 +34,8 @@ impl Restoring {
         until("a restore is stopped", SOON, || {
             let mut restore = place.task("restore");
             restore.arg("--state").arg(state).stdout(Stdio::null()).stderr(Stdio::null());
-            let mut child = Self(restore.spawn().expect("started"));
-            while unpacked(state) == 0 && child.0.try_wait().expect("our own child").is_none() {}
+            let mut child = Self(Killed(restore.spawn().expect("started")));
+            while unpacked(state) == 0 && !child.0.has_ended() {}
             child.signal(Signal::STOP);
             (unpacked(state) > 0).then_some(child)
         })
@@ -44,13 +44,6 @@ impl Restoring {
     fn signal(&self, signal: Signal) {
         // It may have ended.
         let _ = kill_process(Pid::from_child(&self.0), signal);
-    }
-}
-
-impl Drop for Restoring {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path as LocalPath, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::cluster::tasks::{ELSEWHERE, SmallDisk, TaskPlace, is_root, library, within};
-use crate::cluster::{SOON, program_at, run, until};
+use crate::cluster::{Killed, SOON, program_at, run, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -88,16 +88,6 @@ const STOP: &str = include_str!("stop.c");
 /// Runs a command, writes the bytes that it has read into a file, and returns its exit code.
 const COUNTED: &str = r#""$@"; code=$?; grep rchar "/proc/$$/io" >"$0"; exit $code"#;
 
-/// It is killed when its test is over.
-struct SparseRunner(Child);
-
-impl Drop for SparseRunner {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Returns how many packs a backend has, and their bytes.
 fn packs(backend: &LocalPath) -> (usize, u64) {
     let entries = fs::read_dir(backend.join("count/packs")).expect("readable");
@@ -124,7 +114,7 @@ fn state_in_chunks_of_many_packs_is_restored_as_it_was_and_each_pack_is_read_onc
     command.args(["--", "python3"]).arg(&task);
     let log = fs::File::create(place.path("runner.log")).expect("a log");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    let mut runner = SparseRunner(command.spawn().expect("started"));
+    let mut runner = Killed(command.spawn().expect("started"));
     // From the eighth on the state stays the same.
     until("ten generations", SOON, || {
         let ended = runner.0.try_wait().expect("our own child");
@@ -198,11 +188,11 @@ impl SparseTask {
         stored
     }
 
-    fn runner(&self, flags: &[&str]) -> SparseRunner {
+    fn runner(&self, flags: &[&str]) -> Killed {
         let mut command = self.place.task("run");
         command.args(["--interval", "50ms"]).args(flags).args(["--", "python3"]).arg(&self.task);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        SparseRunner(command.spawn().expect("started"))
+        Killed(command.spawn().expect("started"))
     }
 
     /// Returns how many packs there are, and their megabytes.
@@ -233,7 +223,7 @@ impl SparseTask {
         let mut command = within(around, task);
         command.envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
-        BegunCollection { process: SparseRunner(command.spawn().expect("started")), log }
+        BegunCollection { process: Killed(command.spawn().expect("started")), log }
     }
 
     fn collect(&self, flags: &[&str]) -> Value {
@@ -256,7 +246,7 @@ impl SparseTask {
 
 /// A collection that may be stopped.
 struct BegunCollection {
-    process: SparseRunner,
+    process: Killed,
     log: PathBuf,
 }
 
@@ -271,7 +261,7 @@ impl BegunCollection {
     }
 
     fn go_on(&self) {
-        kill_process(Pid::from_child(&self.process.0), Signal::CONT).expect("it is there");
+        self.process.signal(Signal::CONT);
     }
 
     /// Waits for its end. Returns its exit code and what it logged.
@@ -312,7 +302,7 @@ fn collection_that_is_killed_when_it_has_rewritten_packs_leaves_the_state_to_the
     command.args(["--keep", "1"]).env("LD_PRELOAD", library);
     command.env("STOP_AFTER", "/generations/0000000002");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let collection = SparseRunner(command.spawn().expect("started"));
+    let collection = Killed(command.spawn().expect("started"));
     let stat = format!("/proc/{}/stat", collection.0.id());
     until("it is stopped", SOON, || {
         let stat = fs::read_to_string(&stat).unwrap_or_default();

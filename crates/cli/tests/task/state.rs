@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path as LocalPath;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::cluster::tasks::TaskPlace;
-use crate::cluster::{SOON, run, sanderling, until};
+use crate::cluster::{Killed, SOON, run, sanderling, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -210,22 +210,11 @@ while True:
         time.sleep(0.01)
 "#;
 
-/// A runner that is killed when its test is over, also by a failure.
-struct KilledRunner(Child);
-
-impl Drop for KilledRunner {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A task with the hook whose runner takes checkpoints all the time, in a place of its own. Its
 /// argument is the file `calm` there.
 struct Restless {
     place: TempDir,
-    runner: KilledRunner,
+    runner: Killed,
 }
 
 impl Restless {
@@ -237,7 +226,7 @@ impl Restless {
         runner.args(["--driver", "hook", "--interval", "100ms", "--", "python3"]);
         runner.arg(path("task.py")).arg(path("calm"));
         let log = fs::File::create(path("log")).expect("a log");
-        let runner = KilledRunner(runner.stderr(log).spawn().expect("started"));
+        let runner = Killed(runner.stderr(log).spawn().expect("started"));
         Self { place, runner }
     }
 
@@ -348,12 +337,12 @@ fn task_that_reports_a_failed_write_gets_the_next_signal_at_a_notice() {
     runner.args(["--on-notice", "--notice-deadline", "50s", "--", "sh", "-c", FAILING]);
     let log = fs::File::create(path("log")).expect("a log");
     let runner = runner.stdout(Stdio::null()).stderr(log).spawn();
-    let mut runner = KilledRunner(runner.expect("started"));
+    let mut runner = Killed(runner.expect("started"));
     let log = || fs::read_to_string(path("log")).expect("readable");
     until("the failed write is printed", SOON, || {
         log().contains("the task could not write its state").then_some(())
     });
-    kill_process(Pid::from_child(&runner.0), Signal::TERM).expect("it runs");
+    runner.signal(Signal::TERM);
     let ended = until("the runner ends", SOON, || runner.0.try_wait().expect("our own child"));
     assert_eq!(ended.code(), Some(130), "{}", log());
     assert!(log().contains("notice from SIGTERM"), "{}", log());

@@ -1,10 +1,10 @@
 //! How many bytes of a state are stored, with compression and without.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use crate::cluster::tasks::TaskPlace;
-use crate::cluster::{SOON, run, until};
+use crate::cluster::{Killed, SOON, run, until};
 use tempfile::TempDir;
 
 /// Bytes of each state, beside the list of its files.
@@ -37,16 +37,6 @@ while True:
     time.sleep(0.01)
 "#;
 
-/// It is killed when its test is over.
-struct Runner(Child);
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Takes a checkpoint of a state of that kind, restores it, and compares its bytes. Returns how
 /// many bytes the packs have.
 fn stored(kind: &str, flags: &[&str]) -> u64 {
@@ -60,7 +50,7 @@ fn stored(kind: &str, flags: &[&str]) -> u64 {
     command.args(["--", "python3"]).arg(&task).arg(kind).arg(&expected);
     let log = fs::File::create(place.path("runner.log")).expect("a log");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    let mut runner = Runner(command.spawn().expect("started"));
+    let mut runner = Killed(command.spawn().expect("started"));
     until("a generation", SOON, || {
         let ended = runner.0.try_wait().expect("our own child");
         let log = || fs::read_to_string(place.path("runner.log")).unwrap_or_default();

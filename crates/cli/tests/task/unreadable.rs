@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::bag::{Place, has_checkpoint, kill};
+use crate::bag::Place;
 use crate::cluster::tasks::{TaskPlace, library};
 use crate::cluster::{SOON, run, until};
 use tempfile::TempDir;
@@ -104,16 +104,7 @@ fn task_of_a_bag_whose_manifests_cannot_be_read_for_a_while_has_not_failed() {
     let Some(library) = library(&place.path(""), FAIL) else {
         return eprintln!("SKIPPED: no C compiler");
     };
-    place.submit(&["--count", "2", "--time", "1s", "--deadline", "10m"], 10);
-    place.hold();
-    let mut first = place.agent("spot", &["--at-once", "2"]);
-    let tasks: Vec<PathBuf> =
-        ["backend/bag.000001", "backend/bag.000002"].map(|name| place.path(name)).into();
-    until("checkpoints", SOON, || tasks.iter().all(|task| has_checkpoint(task)).then_some(()));
-    // With that, agents look whether the key is that of the other task.
-    let begun = place.path("backend/@bag/progress/000002");
-    until("a record of progress", SOON, || begun.exists().then_some(()));
-    kill(&mut first);
+    place.two_checkpoints();
     let condition = place.path("fails");
     fs::write(&condition, "").expect("written");
     let below = "/bag.000001/generations/";

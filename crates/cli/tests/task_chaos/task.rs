@@ -2,13 +2,13 @@
 //! is restored of it.
 
 use std::path::{Path as LocalPath, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cluster::stores::files;
-use crate::cluster::{Cluster, Ran, SOON, run, sanderling, until};
+use crate::cluster::{Cluster, Killed, Ran, SOON, run, sanderling, until};
 
 /// Counts, and writes its count and bytes that follow from it when it gets SIGUSR1. With an
 /// argument it verifies such a directory and prints the count.
@@ -84,24 +84,6 @@ impl Backend {
 
     pub(crate) fn directory(directory: &LocalPath) -> Self {
         Self { place: format!("dir:{}", directory.display()), variables: Vec::new() }
-    }
-}
-
-/// A process that is killed when its test is over, also by a failure.
-pub(crate) struct Killed(Child);
-
-impl Killed {
-    /// Returns its exit code if it has ended.
-    pub(crate) fn ended(&mut self) -> Option<i32> {
-        let status = self.0.try_wait().expect("our own child");
-        status.map(|status| status.code().unwrap_or(-1))
-    }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -249,15 +231,4 @@ impl ChaosTask {
     pub(crate) fn counts(&self) -> Vec<u32> {
         self.text("counts").lines().filter_map(|line| line.parse().ok()).collect()
     }
-}
-
-/// Returns the program of CRIU, which needs root; `None` where it cannot be used.
-pub(crate) fn usable_criu() -> Option<PathBuf> {
-    let root = LocalPath::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let given = std::env::var_os("SANDERLING_CRIU").map(PathBuf::from);
-    let unpacked = Some(root.join("target/criu/criu")).filter(|it| it.exists());
-    let criu = given.or(unpacked).unwrap_or_else(|| "criu".into());
-    let check = Command::new(&criu).arg("check").output();
-    let is_usable = check.is_ok_and(|it| it.status.success());
-    (rustix::process::geteuid().is_root() && is_usable).then_some(criu)
 }

@@ -5,11 +5,14 @@ use std::path::Path as LocalPath;
 use std::time::Duration;
 
 use crate::cluster::stores::{files, make};
-use crate::cluster::{Cluster, SOON, Server, Shape, block_on, run, spawn_with, until, until_gone};
+use crate::cluster::tasks::usable_criu;
+use crate::cluster::{
+    Cluster, Killed, SOON, Server, Shape, block_on, run, spawn_with, until, until_gone,
+};
 use crate::judge::{Expected, all_whole, missing, newest_good, read_while_killed, went_on};
 use crate::lots::Lots;
 use crate::store::{TaskStore, durable_in, newest_in};
-use crate::task::{Backend, ChaosTask, Killed, usable_criu};
+use crate::task::{Backend, ChaosTask};
 
 /// Longest time from the first generation of a round to its kill: several intervals, dumps, drains
 /// and removals.

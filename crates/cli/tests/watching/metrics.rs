@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cluster::guarded::{Guarded, kept, text};
-use crate::cluster::{Cluster, Port, SOON, Shape, block_on, http, run, sanderling, until};
+use crate::cluster::{Cluster, Killed, Port, SOON, Shape, block_on, http, run, sanderling, until};
 use crate::dashboards;
 use crate::registry::{Registry, exported, family, names, read, root};
 
@@ -223,7 +223,7 @@ fn assert_scraped(prometheus: &Path, cluster: &Cluster, name: &str, paths: &[(&s
         .arg(format!("--web.listen-address={address}"))
         .arg("--log.level=error")
         .spawn();
-    let mut server = Stopped(started.expect("prometheus runs"));
+    let mut server = Killed(started.expect("prometheus runs"));
     until("prometheus", SOON, || std::net::TcpStream::connect(&address).ok());
     let query = "/api/v1/query?query=count%20by%20(role)%20(up%7Bjob%3D%22sanderling%22%7D%3D%3D1)";
     let found = until("all servers to be scraped", SOON, || {
@@ -238,14 +238,4 @@ fn assert_scraped(prometheus: &Path, cluster: &Cluster, name: &str, paths: &[(&s
         (count("datanode")? == "2").then_some(count("namenode")?)
     });
     assert_eq!(found, "1");
-}
-
-/// A process that ends with the test.
-struct Stopped(std::process::Child);
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -1,5 +1,5 @@
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::node::{Availability, Load, TierUsage};
+use sanderling_protocol::node::{Load, TierUsage};
 use sanderling_protocol::{Instant, Millis, NodeInfo, Policy, Tier};
 
 use super::*;
@@ -12,31 +12,10 @@ fn at(seconds: u64) -> Instant {
 
 fn node(id: u32, read_bytes_total: u64) -> NodeInfo {
     let tier = TierUsage { tier: Tier::Dram, capacity_bytes: MIB, used_bytes: 7, copy_bytes: 0 };
-    NodeInfo {
-        id: NodeId(id),
-        name: format!("node-{id}"),
-        address: String::new(),
-        http_address: String::new(),
-        host: String::new(),
-        policy: Policy::Active,
-        availability: Availability::Up,
-        tiers: vec![tier],
-        blocks: 0,
-        home_bytes: 0,
-        exposure_bytes: 1,
-        budget_bytes: 0,
-        copy_bytes: 0,
-        notice_min: Millis(30_000),
-        egress_bytes_per_second: 0,
-        is_at_risk: false,
-        expected_life: None,
-        deadline_in: None,
-        reason: String::new(),
-        drain: None,
-        load: Load { read_bytes_total, ..Load::default() },
-        heartbeat_age: Millis(0),
-        age: Millis(0),
-    }
+    let load = Load { read_bytes_total, ..Load::default() };
+    let name = format!("node-{id}");
+    let node = NodeInfo::joined(NodeId(id));
+    NodeInfo { name, tiers: vec![tier], exposure_bytes: 1, load, ..node }
 }
 
 fn row(now: Instant, node: NodeInfo) -> NodeRow {

@@ -7,39 +7,18 @@ mod reserve;
 mod world;
 
 use sanderling_protocol::message::MoveCandidate;
-use sanderling_protocol::node::{Availability, Load, TierUsage};
-use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, NodeInfo, ObjectId, Policy, Tier};
+use sanderling_protocol::node::TierUsage;
+use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, NodeInfo, ObjectId, Tier};
 
 pub(crate) fn tier(tier: Tier, bytes: u64) -> TierUsage {
     TierUsage { tier, capacity_bytes: bytes, used_bytes: 0, copy_bytes: 0 }
 }
 
 pub(crate) fn node(id: u32, dram_bytes: u64) -> NodeInfo {
-    NodeInfo {
-        id: NodeId(id),
-        name: format!("node-{id}"),
-        address: format!("host-{id}:1"),
-        http_address: String::new(),
-        host: format!("host-{id}"),
-        policy: Policy::Active,
-        availability: Availability::Up,
-        tiers: vec![tier(Tier::Dram, dram_bytes)],
-        blocks: 0,
-        home_bytes: 0,
-        budget_bytes: 0,
-        copy_bytes: 0,
-        notice_min: Millis(30_000),
-        egress_bytes_per_second: 0,
-        is_at_risk: false,
-        expected_life: None,
-        exposure_bytes: 0,
-        deadline_in: None,
-        reason: String::new(),
-        drain: None,
-        load: Load::default(),
-        heartbeat_age: Millis(0),
-        age: Millis(0),
-    }
+    let address = format!("host-{id}:1");
+    let (name, host) = (format!("node-{id}"), format!("host-{id}"));
+    let tiers = vec![tier(Tier::Dram, dram_bytes)];
+    NodeInfo { name, address, host, tiers, ..NodeInfo::joined(NodeId(id)) }
 }
 
 pub(crate) fn candidate(block: u64, bytes: u32) -> MoveCandidate {

@@ -21,7 +21,7 @@ use sanderling_protocol::message::{
     BlockCount, DurableReply, DurableRequest, Heartbeat, HeartbeatReply, Hello, HelloReply, Joined,
     Register, Registered, Role, Wiped,
 };
-use sanderling_protocol::node::{Availability, Load};
+use sanderling_protocol::node::Load;
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
     BlockId, ClusterId, Epoch, Frame, Header, LogPosition, Millis, NodeId, NodeInfo, Nonce,
@@ -411,29 +411,5 @@ pub fn bytes(length: usize, seed: u8) -> Vec<u8> {
 }
 
 fn info(id: NodeId, policy: Policy) -> NodeInfo {
-    NodeInfo {
-        id,
-        name: id.to_string(),
-        address: String::new(),
-        http_address: String::new(),
-        host: String::new(),
-        policy,
-        availability: Availability::Up,
-        tiers: Vec::new(),
-        blocks: 0,
-        home_bytes: 0,
-        budget_bytes: 0,
-        copy_bytes: 0,
-        notice_min: Millis(30_000),
-        egress_bytes_per_second: 0,
-        is_at_risk: false,
-        expected_life: None,
-        exposure_bytes: 0,
-        deadline_in: None,
-        reason: String::new(),
-        drain: None,
-        load: Load::default(),
-        heartbeat_age: Millis(0),
-        age: Millis(0),
-    }
+    NodeInfo { policy, ..NodeInfo::joined(id) }
 }
