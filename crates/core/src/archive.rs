@@ -35,7 +35,8 @@ pub const SHORT_PIECES_MAX: usize = 64;
 /// short ones always has at least two of them, and the run gets shorter.
 const SHORT_BYTES_MAX: u64 = PIECE_BYTES_MAX / 2;
 
-/// A run of bytes of a journal segment, stored as one object.
+/// A run of bytes of a journal segment, stored as one object. Places are bytes from the begin of
+/// the segment, and `to` is the first one behind the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct JournalPiece {
     /// Where it begins in the segment.
@@ -65,7 +66,7 @@ impl fmt::Display for ArchiveObject {
     }
 }
 
-/// A segment of the journal in an archive.
+/// A segment of the journal in an archive, with the pieces that make it whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchivedSegment {
     /// The number of its first command.
@@ -96,7 +97,8 @@ pub struct ArchiveManifest {
     pub segments: Vec<ArchivedSegment>,
 }
 
-/// A reason why a manifest of an archive is refused.
+/// A reason why a manifest of an archive is refused: nothing is recovered from it. The generation
+/// before it may be whole.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ArchiveManifestError {
     /// A segment's pieces do not make it whole.
@@ -271,7 +273,7 @@ impl Archive {
         }
     }
 
-    /// Returns the id of the cluster that is archived.
+    /// Returns the id of the cluster whose catalog is archived, as each manifest names it.
     #[must_use]
     pub const fn cluster(&self) -> ClusterId {
         self.cluster
@@ -293,8 +295,9 @@ impl Archive {
         (self.there, self.end) = (files.snapshots.clone(), files.end);
     }
 
-    /// Returns the piece of the journal to store next: what is missing, and then what makes one
-    /// piece of many short ones.
+    /// Returns the piece of the journal to store next, with the number of its segment's first
+    /// command; `None` if nothing is due. What is missing comes first, then what makes one piece of
+    /// many short ones.
     #[must_use]
     pub fn next_piece(&self) -> Option<(u64, JournalPiece)> {
         let there = || self.segments.iter().filter(|(_, segment)| !segment.is_gone);
@@ -314,7 +317,8 @@ impl Archive {
         })
     }
 
-    /// Returns the snapshot to store next, the newest first: a recovery reads that one.
+    /// Returns the snapshot to store next, by the number of commands before it, the newest first: a
+    /// recovery reads that one. `None` if the archive has all.
     #[must_use]
     pub fn next_snapshot(&self) -> Option<u64> {
         self.there.iter().rev().copied().find(|index| !self.snapshots.contains(index))

@@ -47,7 +47,7 @@ pub const TOMBSTONES_MAX: usize = 65_536;
 /// 1 MiB takes some 100 us, a write to a disk some milliseconds. Chosen, not measured.
 const UNDER_WAY_RETRY: Millis = Millis(5);
 
-/// The stage of a block's life on this node.
+/// The stage of a block's life on this node, which decides which writes it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockStage {
     /// It takes writes at its end.
@@ -73,7 +73,7 @@ pub struct WriteRequest {
     pub bytes: u32,
 }
 
-/// A whole block that another datanode pushes here.
+/// A whole block that another datanode pushes here: nothing of it has been checked yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreRequest {
     /// The block.
@@ -165,7 +165,7 @@ struct PendingWrite {
     end: u32,
 }
 
-/// The blocks of one datanode and its fence.
+/// The blocks of one datanode and its fence, which decide what is admitted.
 #[derive(Debug, Clone)]
 pub struct BlockTable<B> {
     blocks: BTreeMap<BlockId, BlockEntry<B>>,
@@ -214,7 +214,7 @@ impl<B: Clone> BlockTable<B> {
         self.blocks.len() as u64
     }
 
-    /// Returns the bytes of all blocks held.
+    /// Returns the published bytes of all blocks that the datanode has, in all tiers.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -581,7 +581,7 @@ impl<B: Clone> BlockTable<B> {
         Refusal::NotAtEnd { block: write.block, length: self.length(write.block), offset }
     }
 
-    /// Returns a block's length; 0 when it is not here.
+    /// Returns how many bytes of a block are published; 0 when it is not here.
     #[must_use]
     pub fn length(&self, block: BlockId) -> u32 {
         self.blocks.get(&block).map_or(0, |held| held.length)

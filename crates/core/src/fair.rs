@@ -22,7 +22,7 @@ pub struct Bounds {
     pub share: usize,
 }
 
-/// The size of a piece of work, in memory and in work.
+/// The size of a piece of work: the memory that it takes, and the work that it makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskSize {
     /// Memory that it takes while it waits.
@@ -39,7 +39,7 @@ const SCALE: u64 = 1 << 10;
 /// tenants does not search for them each time. Chosen, not measured.
 const ENDED_MIN: usize = 64;
 
-/// A queue of pieces of work in which tenants take turns.
+/// A queue of pieces of work in which tenants take turns, weighted by their pieces' costs.
 #[derive(Debug)]
 pub struct Fair<K, T> {
     bounds: Bounds,

@@ -20,7 +20,7 @@ struct CacheEntry {
     used: u64,
 }
 
-/// The layouts of objects that were read lately.
+/// The layouts of objects that were read lately, up to a number of blocks.
 #[derive(Debug)]
 pub struct LocationCache {
     blocks_max: usize,
@@ -87,7 +87,7 @@ impl LocationCache {
         Some(Arc::clone(&kept.layout))
     }
 
-    /// Forgets an object whose locations were refused.
+    /// Forgets the layout of an object whose locations were refused, if it is cached.
     pub fn forget(&mut self, object: ObjectId) {
         if let Some(kept) = self.by_object.remove(&object) {
             self.blocks -= weight(&kept.layout);

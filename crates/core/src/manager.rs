@@ -37,7 +37,7 @@ impl Manager {
         self.relocator.counts()
     }
 
-    /// Returns what was done in the background so far.
+    /// Returns the counts of copies and moves in the background since the manager began.
     #[must_use]
     pub fn background(&self) -> BackgroundCounts {
         self.background.counts()

@@ -21,7 +21,7 @@ use crate::call_outcome::CallOutcome;
 /// machine takes all of it. Chosen, not measured.
 pub const PROBE_TIMEOUT: Millis = Millis(500);
 
-/// The outcome of dialling a node that may have ended.
+/// The outcome of dialling a node whose process may have ended, as a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// It answered as itself.
@@ -367,7 +367,7 @@ impl Membership {
         debug_assert!(self.is_early_enough(), "it would not be dialled again");
     }
 
-    /// Returns the nodes that were silent for too long.
+    /// Returns the nodes that were silent for too long at `now`: declare them dead.
     #[must_use]
     pub fn dead(&self, now: Instant) -> Vec<NodeId> {
         if self.due.is_none_or(|due| due > now) || !self.have_reported(now) {

@@ -56,7 +56,7 @@ const NEEDED_HOURS_MILLIS: f64 = 3_600_000.0;
 /// is not answered by so many.
 const DRAWS_MAX: usize = 16;
 
-/// A node that may get blocks.
+/// A node that may get blocks, with what decides how often it is drawn.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// The node.
@@ -80,7 +80,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Takes the nodes that may get blocks.
+    /// Returns the candidates of these nodes. Cost: linear in their number.
     #[must_use]
     pub fn new(all: Vec<Candidate>) -> Self {
         let mut total = 0;
@@ -213,7 +213,7 @@ impl OpenRun {
 pub struct Draw(SplitMix64);
 
 impl Draw {
-    /// Returns the generator that starts with that seed.
+    /// Returns the generator that starts with this seed: the same seed gives the same numbers.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
@@ -224,7 +224,7 @@ impl Draw {
         self.0.next()
     }
 
-    /// Returns a number below `bound`, which is not zero.
+    /// Draws a number from 0 to below `bound`, which is not 0: it would panic.
     pub const fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

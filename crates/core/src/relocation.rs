@@ -88,7 +88,7 @@ impl Relocator {
         self.counts
     }
 
-    /// Returns whether any drain is under way.
+    /// Returns whether no drain and no move is under way, so that there is nothing to do.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.drains.is_empty() && self.moves.is_idle()

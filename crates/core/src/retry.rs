@@ -27,7 +27,7 @@ impl Default for RetryPolicy {
 /// in a loop until its deadline. One unit of [`Millis`].
 const PAUSE_MIN: Millis = Millis(1);
 
-/// The caller's next step after a failed attempt.
+/// The caller's next step after a failed attempt at a call: a pause, or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryDecision {
     /// Wait, then try again.

@@ -71,7 +71,7 @@ impl Default for Running {
 }
 
 impl Running {
-    /// Adds the next piece of the run, in the order of its bytes.
+    /// Adds the next piece of the run; pieces come in the order of their bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

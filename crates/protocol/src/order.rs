@@ -100,7 +100,7 @@ pub enum Order {
     },
 }
 
-/// Parts of an object to send to a store.
+/// Parts of an object that a datanode is to send to a store outside of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadOrder {
     /// The durable directory.
@@ -252,7 +252,7 @@ pub struct HeldBlock {
     pub tier: Tier,
 }
 
-/// The answer to an order.
+/// The answer of a datanode to an order of the namenode or the manager.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OrderReply {
     /// Done.

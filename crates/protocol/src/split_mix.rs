@@ -18,7 +18,7 @@ impl SplitMix64 {
         Self(seed)
     }
 
-    /// Returns the next number, uniform over 64 bits.
+    /// Returns the next number of the sequence, uniform over all values of 64 bits.
     pub const fn next(&mut self) -> u64 {
         let number = mixed(self.0);
         self.0 = self.0.wrapping_add(GAMMA);

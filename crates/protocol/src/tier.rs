@@ -25,7 +25,7 @@ impl Tier {
     /// Every tier, the fastest first.
     pub const ALL: [Self; 3] = [Self::Dram, Self::Disk, Self::Object];
 
-    /// Returns the tier with that number on the wire.
+    /// Returns the tier with this number on the wire; `None` for a number that no tier has.
     #[must_use]
     pub const fn from_wire(number: u8) -> Option<Self> {
         match number {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount;
 
-/// A span of time in milliseconds.
+/// A span of time in milliseconds, in requests, in the log and in all machines of `core`.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

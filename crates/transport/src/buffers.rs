@@ -22,7 +22,8 @@ const BUFFER_BYTES_MIN: usize = 32 << 10;
 /// Bytes of unused buffers that are kept for later: a read of 16 MiB ahead, twice.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// Buffers of powers of two. Clones share them.
+/// Buffers for received bodies, whose sizes in bytes are powers of two. Clones share the unused
+/// ones, up to a bound.
 #[derive(Debug, Clone)]
 pub struct Buffers {
     shared: Arc<BufferCache>,

@@ -14,7 +14,8 @@ use crate::error::CallError;
 
 pub(crate) type CallResult = Result<Frame<Bytes>, CallError>;
 
-/// The times for which a call waits for its answer.
+/// The times for which a call waits for its answer: until a deadline, and for how long on a silent
+/// connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     /// The call ends by then, whatever happens.

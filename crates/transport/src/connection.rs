@@ -321,7 +321,7 @@ impl Connection {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Returns the version of the messages that both sides speak.
+    /// Returns the version of the messages that both sides have agreed on in their greetings.
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.version
@@ -333,7 +333,7 @@ impl Connection {
         self.generation
     }
 
-    /// Returns the peer's address.
+    /// Returns the peer's address as the connection was made to, `HOST:PORT`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.shared.wire.address

@@ -146,7 +146,7 @@ pub enum ForeignCluster {
     },
 }
 
-/// The reason why a connection ended.
+/// The reason why a connection ended, as the error of a call on it has it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CloseCause {
     /// Reading or writing failed.
@@ -209,7 +209,8 @@ impl PartialEq for CredentialsFault {
 
 impl Eq for CredentialsFault {}
 
-/// A fault of a reply.
+/// A fault of a reply: it answers another request than the one that was sent, or its bytes are no
+/// reply.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReplyFault {
     /// Its bytes are no reply.
@@ -252,7 +253,7 @@ fn shortened(reply: &Reply) -> String {
 }
 
 impl CallError {
-    /// Returns the error of a connection that could not be made.
+    /// Returns the error of a connection that could not be made to the server at `address`.
     #[must_use]
     pub fn unreachable(address: &str, error: io::Error) -> Self {
         Self::Unreachable { address: address.to_owned(), cause: error.into() }

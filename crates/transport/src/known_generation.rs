@@ -29,7 +29,7 @@ impl KnownGeneration {
         GroupGeneration(self.shared.generation.load(Ordering::Acquire))
     }
 
-    /// Sets the generation to that of a namenode itself.
+    /// Sets the generation to that of the group of which this process is a namenode.
     pub fn set(&self, generation: GroupGeneration) {
         self.shared.generation.store(generation.0, Ordering::Release);
     }

@@ -104,7 +104,7 @@ struct Arriving {
     came: Arc<AtomicUsize>,
 }
 
-/// Memory that is counted as used until this is dropped.
+/// Memory of an account, in bytes, that is counted as used until this is dropped.
 #[derive(Debug)]
 pub struct Reserved {
     bytes: usize,
@@ -127,7 +127,8 @@ enum Purpose {
 }
 
 impl Memory {
-    /// Returns an account of which at most `max` bytes are used.
+    /// Returns an account of which at most `max` bytes are used at a time, by all connections
+    /// together.
     #[must_use]
     pub fn new(max: usize) -> Self {
         let (used, held) = (AtomicUsize::new(0), Mutex::default());

@@ -91,7 +91,7 @@ impl Namenodes {
         &self.shared.text
     }
 
-    /// Returns the address to which the next request goes.
+    /// Returns the address, `HOST:PORT`, of the namenode to which the next request goes.
     #[must_use]
     pub fn target(&self) -> Arc<str> {
         Arc::clone(&self.shared.target.read())

@@ -71,7 +71,8 @@ type PoolSlot = Arc<tokio::sync::Mutex<Option<Connection>>>;
 /// Connections that were found to work, by incarnation: found without waiting and without a key.
 type Ready = HashMap<Option<NodeId>, Vec<Connection>>;
 
-/// Keeps one connection for each address and incarnation.
+/// Keeps one connection for each address and incarnation, and makes it at the first call. Clones
+/// share the connections.
 #[derive(Debug, Clone)]
 pub struct Pool {
     shared: Arc<PoolInner>,
@@ -88,7 +89,7 @@ struct PoolInner {
 }
 
 impl Pool {
-    /// Returns a pool that has no connection yet.
+    /// Returns a pool with these bounds that has no connection yet.
     #[must_use]
     pub fn new(options: PoolOptions) -> Self {
         let cluster = Mutex::new(options.cluster);
@@ -139,7 +140,7 @@ impl Pool {
         Ok(*cluster)
     }
 
-    /// Sets the cluster of connections made from now on.
+    /// Sets the cluster that connections made from now on are for. Those that exist stay.
     pub fn set_cluster(&self, cluster: Option<ClusterId>) {
         *self.shared.cluster.lock() = cluster;
     }

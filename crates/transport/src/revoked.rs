@@ -43,20 +43,22 @@ impl Revocations {
         Self { version, list: Mutex::default(), age_max, began: Instant::now(), confirmed }
     }
 
-    /// Returns the version of the list of revoked tokens that the server has.
+    /// Returns the version of the list of revoked tokens that the server has; 0 before the first
+    /// list.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Sets the list, for every request that comes from now on.
+    /// Replaces the list and its version number, for every request that comes from now on.
     pub fn set(&self, version: u64, revoked: Revoked) {
         let mut list = self.list.lock();
         *list = Arc::new(revoked);
         self.version.store(version, Ordering::Release);
     }
 
-    /// Stores the namenode's answer to a request that was sent at `asked`.
+    /// Stores the namenode's answer to a request that was sent at `asked`. `list` is `None` if the
+    /// server has the list of that `version` already.
     pub fn update(&self, asked: Instant, version: u64, list: Option<Vec<Revocation>>) {
         if let Some(list) = list {
             self.set(version, list.into_iter().map(|it| it.tokens).collect());

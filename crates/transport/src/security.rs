@@ -16,7 +16,8 @@ use crate::tls::{ClientTls, Expiries, ServerTls};
 /// measured.
 const JOINING_PAUSE: Millis = Millis(100);
 
-/// The credentials that a process sends to servers.
+/// The credentials that a process sends to servers: its token, and how it checks their
+/// certificates.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     /// The token of its greetings; none where servers require none.

@@ -44,14 +44,14 @@ impl Response {
         Self { header, body: vec![Bytes::from(encode_body(refusal))] }
     }
 
-    /// Returns the answer with a message as its body.
+    /// Returns the answer to a request with a message as its body, encoded with postcard.
     #[must_use]
     pub fn message<T: serde::Serialize>(request: &Header, message: &T) -> Self {
         Self { header: request.reply(), body: vec![Bytes::from(encode_body(message))] }
     }
 }
 
-/// The result of handling a frame.
+/// The result of handling a frame: an answer now, or a future that has it later.
 pub enum Handled {
     /// At once, together with the other frames of the buffer.
     Now(Response),
@@ -59,7 +59,8 @@ pub enum Handled {
     Later(Pin<Box<dyn Future<Output = Response> + Send>>),
 }
 
-/// Handles the frames of a server's connections.
+/// Handles the frames of a server's connections. One service answers those of all connections,
+/// unless a greeting returns another.
 pub trait Service: Send + Sync + Sized + 'static {
     /// Answers the greeting.
     ///
@@ -261,7 +262,7 @@ async fn attend<S: Service>(
     }
 }
 
-/// Serves until `shutdown`, then ends every connection.
+/// Accepts connections and serves them until `shutdown`, then ends every connection and returns.
 pub async fn serve<S: Service>(
     listener: TcpListener,
     service: Arc<S>,

@@ -35,7 +35,7 @@ task_local! {
     static CURRENT: Option<TraceContext>;
 }
 
-/// Records the spans of a process.
+/// Records the spans of a process, at a bounded rate, until they are exported.
 #[derive(Debug)]
 pub struct Tracer {
     rate: SpanRate,
@@ -57,7 +57,7 @@ pub fn install(spans_per_second_max: u32) -> &'static Tracer {
     })
 }
 
-/// Returns the process's tracer, if it records spans.
+/// Returns the process's tracer; `None` before [`install`], while no spans are recorded.
 #[inline]
 #[must_use]
 pub fn tracer() -> Option<&'static Tracer> {
@@ -100,7 +100,7 @@ pub fn begin(name: &'static str) -> Option<Span> {
     }
 }
 
-/// Begins a span if the current task works for one.
+/// Begins a span below that of the current task; `None` if the task works for no sampled request.
 #[must_use]
 pub fn child(name: &'static str) -> Option<Span> {
     let parent = current()?;
@@ -188,7 +188,8 @@ impl Tracer {
         }
     }
 
-    /// Waits until enough spans have finished to fill a batch.
+    /// Waits until enough spans have finished to fill a batch, which [`Self::take_batch`] then
+    /// returns.
     pub async fn batch_ready(&self) {
         self.is_ready.notified().await;
     }
@@ -199,7 +200,7 @@ impl Tracer {
         self.queue.take_batch()
     }
 
-    /// Counts spans that were exported.
+    /// Adds `spans` to the count of those that the collector has taken.
     pub fn count_exported(&self, spans: u64) {
         self.queue.count_exported(spans);
     }

@@ -31,7 +31,8 @@ const NUMBER_MAX: u64 = 9_999_999_999;
 /// coincidence. Two supervisors that start the same namenode cause one.
 const CLAIMS_MAX: u64 = 16;
 
-/// What one start of a namenode has stored.
+/// What one start of a namenode has stored in an archive, below a name of its own
+/// ([`fmt::Display`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArchiveGeneration {
     /// Later ones have higher numbers.
@@ -74,7 +75,7 @@ pub struct ArchiveOwner {
     pub group: GroupGeneration,
 }
 
-/// The state that a manifest describes.
+/// The state of a catalog that a manifest describes: how many changes it has, and of when it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchivedState {
     /// Changes in it since the cluster began: exactly, or at least so many.
@@ -107,7 +108,8 @@ pub enum ClaimStep {
     },
 }
 
-/// A reason why a namenode begins no generation.
+/// A reason why a namenode begins no generation, and writes nothing: start it with another archive,
+/// or recover its directory from this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ClaimRefusal {
     /// The archive is another cluster's.
@@ -427,7 +429,7 @@ impl GenerationCheck {
     }
 }
 
-/// How much of a generation is removed.
+/// How much of a generation is removed. Its mark stays where a paused namenode may look for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GenerationRemoval {
     /// All of its objects.

@@ -370,7 +370,7 @@ impl Catalog {
         self.nodes.get(id).map(|node| (node.policy, node.address.as_str()))
     }
 
-    /// Returns the nonce of the process behind a node.
+    /// Returns the nonce of the process behind a node; `None` for an unknown node.
     #[must_use]
     pub fn node_nonce(&self, id: NodeId) -> Option<Nonce> {
         self.nodes.get(id).map(|node| node.nonce)
@@ -470,7 +470,7 @@ impl Catalog {
         }
     }
 
-    /// Returns whether a manager has the leadership lease.
+    /// Returns whether a manager has the leadership lease at `now`.
     #[must_use]
     pub fn has_manager(&self, now: Instant) -> bool {
         self.leader.is_held(self.service.at(now))

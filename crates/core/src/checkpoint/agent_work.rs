@@ -11,7 +11,7 @@ use super::lock::LockView;
 /// ([`RECORD_EVERY`](super::own_record::RECORD_EVERY)). Chosen, not measured.
 const SILENT_AFTER: Millis = Millis(20_000);
 
-/// What the agent reads when it hands something over.
+/// The times and signs that the agent reads when it hands an [`AgentInput`] over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AgentView {
     /// The time, by a clock that never steps.
@@ -24,7 +24,7 @@ pub struct AgentView {
     pub has_to_end: bool,
 }
 
-/// The tasks of an agent, as its record has them.
+/// The tasks of an agent, as its record shows them to other agents and to the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentLoad {
     /// The numbers of those that run, in rising order.
@@ -33,7 +33,7 @@ pub struct AgentLoad {
     pub has_room: bool,
 }
 
-/// An agent of the bag, as its newest record shows it.
+/// An agent of the bag, as the newest record that it has written shows it to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentStatus {
     /// How its machine is paid.
@@ -58,7 +58,8 @@ impl AgentStatus {
     }
 }
 
-/// How a run of a bag's task has ended.
+/// How a run of a bag's task has ended. [`EndRecorder`](super::EndRecorder) decides what is
+/// recorded about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskRunEnd {
     /// The task has ended, and its command did not fail.
@@ -79,7 +80,7 @@ pub enum TaskRunEnd {
     Failed,
 }
 
-/// What happens to an agent.
+/// What happens to an agent: the end of its work, of a run or of a write, or a removed bag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentInput {
     /// [`AgentWork::Wait`] is over.
@@ -157,7 +158,7 @@ pub enum AgentWork {
     End(AgentEnd),
 }
 
-/// How an agent ends.
+/// How an agent ends: with its runs, or without them since the bag is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentEnd {
     /// All tasks have ended, or the agent has to end. It waits for its runs, and then writes that
@@ -167,7 +168,7 @@ pub enum AgentEnd {
     BagGone,
 }
 
-/// What is printed. The words are the agent's.
+/// What the agent prints for an operator. The shell of the agent has the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentNote {
     /// A task uses more memory than the machine has for tasks: none starts here.

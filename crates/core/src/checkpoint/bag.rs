@@ -9,7 +9,7 @@
 use sanderling_protocol::{Instant, Millis};
 use serde::{Deserialize, Serialize};
 
-/// The market in which an agent's machine is paid.
+/// The market in which an agent's machine is paid: which tasks it starts depends on that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Market {
     /// Cheap, and taken at any time.
@@ -41,7 +41,8 @@ impl AgentOffer {
         self.slots > 0 && !self.is_noticed
     }
 
-    /// Returns whether a task that uses so much memory may start.
+    /// Returns whether a task that uses `memory_bytes` bytes of memory may start on this machine
+    /// now.
     #[must_use]
     pub const fn takes(&self, memory_bytes: u64) -> bool {
         self.has_room() && memory_bytes <= self.free_bytes
@@ -59,7 +60,7 @@ pub enum BagState {
     Done,
 }
 
-/// A task of a bag, as an agent sees it.
+/// A task of a bag, as an agent sees it when it chooses the next one to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BagTask {
     /// Whether it can be started.
@@ -91,7 +92,7 @@ impl BagTask {
 /// look at a lock. Chosen, not measured.
 pub const BAG_TASKS_MAX: u32 = 100_000;
 
-/// What all tasks of a bag have in common.
+/// What all tasks of a bag have in common: how many they are, what each needs, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BagTerms {
     /// How many tasks; they are numbered from 1 on.
@@ -105,7 +106,7 @@ pub struct BagTerms {
 }
 
 impl BagTerms {
-    /// Returns whether a bag may have so many tasks.
+    /// Returns whether a bag may have so many tasks: from 1 to [`BAG_TASKS_MAX`].
     #[must_use]
     pub fn has_fitting_count(&self) -> bool {
         (1..=BAG_TASKS_MAX).contains(&self.tasks)
@@ -183,7 +184,8 @@ pub struct RunProgress {
 }
 
 impl RunProgress {
-    /// Begins with what was recorded before the run.
+    /// Begins with what was recorded before the run, which counts until a checkpoint of this run is
+    /// stored.
     #[must_use]
     pub const fn new(before: TaskProgress) -> Self {
         Self { before, worked: before.worked }
@@ -199,7 +201,8 @@ impl RunProgress {
         TaskProgress { worked: self.worked, ..self.before }
     }
 
-    /// Returns the record after the command has failed.
+    /// Returns the record after the command has failed in this run: one failure more than before
+    /// it.
     #[must_use]
     pub const fn failed(&self) -> TaskProgress {
         let failures = self.before.failures.saturating_add(1);

@@ -32,7 +32,7 @@ pub const READS_AT_ONCE: usize = 32;
 /// for each agent.
 const AGENTS_HOLD: Millis = Millis(2000);
 
-/// What an agent begins with.
+/// What an agent begins with: the terms of its bag, and what its machine offers to tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentSettings {
     /// The bag whose tasks it runs.
@@ -58,7 +58,8 @@ enum RoundStep {
     LookAtLocks,
 }
 
-/// The decisions of one agent.
+/// The decisions of one agent. The shell does [`Self::work`], hands over its end and what happens
+/// meanwhile ([`Self::handle`]), and carries out the outputs ([`Self::poll_output`]).
 #[derive(Debug, Clone)]
 pub struct BagAgent {
     settings: AgentSettings,
@@ -91,7 +92,8 @@ pub struct BagAgent {
 }
 
 impl BagAgent {
-    /// Begins with the first round.
+    /// Begins with the first round at `view.now`. Notes that the machine is too small if a task
+    /// uses more memory than it has for tasks.
     #[must_use]
     pub fn new(view: &AgentView, settings: AgentSettings) -> Self {
         let mut agent = Self {
@@ -121,7 +123,7 @@ impl BagAgent {
         agent
     }
 
-    /// Returns what is done now.
+    /// Returns the work under way, until [`Self::handle`] takes its end.
     #[must_use]
     pub const fn work(&self) -> AgentWork {
         self.work
@@ -133,25 +135,25 @@ impl BagAgent {
         &self.unread[self.unread.len().saturating_sub(READS_AT_ONCE)..]
     }
 
-    /// Returns how many tasks run here.
+    /// Returns how many tasks run on this agent's machine now.
     #[must_use]
     pub fn running(&self) -> u32 {
         self.running.len() as u32
     }
 
-    /// Returns how many tasks have ended here.
+    /// Returns how many tasks have ended on this machine since the agent began.
     #[must_use]
     pub const fn finished(&self) -> u32 {
         self.finished
     }
 
-    /// Returns how long the agent runs.
+    /// Returns how many milliseconds have passed at `now` since the agent began.
     #[must_use]
     pub const fn age(&self, now: Instant) -> Millis {
         now.since(self.began)
     }
 
-    /// Removes and returns the next output.
+    /// Removes and returns the next output; `None` when all are carried out.
     pub fn poll_output(&mut self) -> Option<AgentOutput> {
         self.outputs.pop_front()
     }

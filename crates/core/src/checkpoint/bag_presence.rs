@@ -6,7 +6,8 @@ use sanderling_protocol::{Instant, Millis};
 /// system that is not mounted. Chosen, not measured.
 const ABSENT_MAX: Millis = Millis(10_000);
 
-/// What a look at the bag shows, together with those before.
+/// What a look at the bag shows, together with those before: only a bag that stays absent counts as
+/// removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BagSight {
     /// It is there.
@@ -17,7 +18,7 @@ pub enum BagSight {
     Removed,
 }
 
-/// The looks at a bag.
+/// The looks at a bag: since when it was not found.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BagPresence {
     absent_since: Option<Instant>,

@@ -43,7 +43,7 @@ pub struct ReplayedBag {
     pub hibernates_for: Option<Millis>,
 }
 
-/// How the dumps of one task are kept.
+/// How the dumps of one task are kept, which decides what is left if a machine ends during one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpCopies {
     /// A dump that is written touches no other, so the newest whole one always stays.
@@ -91,7 +91,7 @@ pub struct ReplayedBagRun {
     pub taken: u32,
 }
 
-/// Plays runs of a bag with one policy under one model.
+/// Plays runs of a bag with one policy of checkpoints, on machines that live by one model.
 #[derive(Debug)]
 pub struct BagReplay<'a> {
     model: &'a Model,

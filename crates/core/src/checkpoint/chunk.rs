@@ -10,12 +10,14 @@ pub const CHUNK_BYTES: usize = 64 << 10;
 #[derive(Clone)]
 pub struct ChunkKey([u8; 32]);
 
-/// The name of a chunk: the keyed hash of its content.
+/// The name of a chunk: the keyed BLAKE3 hash of its content, 32 bytes. Chunks with the same
+/// content have the same name under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChunkName(pub [u8; 32]);
 
 impl ChunkKey {
-    /// Returns the key that consists of these 32 bytes.
+    /// Returns the key that consists of these 32 bytes. Keep them secret: only then a name shows
+    /// nothing about the content.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)

@@ -19,7 +19,7 @@ const LOOK_EVERY: Millis = Millis(20);
 /// the time: up to five looks are taken in one call. Chosen, not measured.
 const PAUSE_LOOKS: u64 = 10;
 
-/// What is done with a command now.
+/// What is done with the processes of a command now, as [`CommandLease::order`] decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOrder {
     /// Nothing until then: it runs.
@@ -47,7 +47,7 @@ pub struct CommandLease {
 }
 
 impl CommandLease {
-    /// Begins with a command that may run until `ends`.
+    /// Begins with a command that runs and may run until `ends`, by the clock that later calls use.
     #[must_use]
     pub const fn new(ends: Instant) -> Self {
         Self { ends, is_stopped: false, is_dump_whole: false }
@@ -59,13 +59,13 @@ impl CommandLease {
         self.ends = self.ends.max(ends);
     }
 
-    /// Returns whether the command is stopped.
+    /// Returns whether the last [`Self::order`] was to stop the command.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Returns what is done with the command now.
+    /// Decides what is done with the command at `now`, by the end of the last confirmation.
     pub fn order(&mut self, now: Instant) -> CommandOrder {
         let until = self.ends;
         if now >= until {

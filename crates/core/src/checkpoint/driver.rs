@@ -64,7 +64,8 @@ pub struct MachineView {
     pub cpu_features: Vec<String>,
 }
 
-/// A reason why a machine cannot restore a generation of CRIU.
+/// A reason why a machine cannot restore a generation of CRIU. Another machine or another release
+/// of CRIU may be able to.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RestoreRefusal {
     /// CRIU is not there.
@@ -144,7 +145,7 @@ impl fmt::Display for CriuVersion {
     }
 }
 
-/// A reason why a text is not the version of a CRIU.
+/// A reason why a text is not the version of a CRIU, which has two numbers at least, as `4.2.1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CriuVersionError {
     /// It is empty.

@@ -17,7 +17,7 @@ pub enum DumpInterval {
     Lives(MachineLives),
 }
 
-/// How machines end, and the intervals that follow.
+/// The model of how long machines live, and the intervals between dumps that follow from it.
 #[derive(Debug, Clone)]
 pub struct MachineLives {
     model: Model,

@@ -27,7 +27,8 @@ const HANGS_AFTER: u64 = 2;
 /// backend that many machines use at once may be far slower than forecast. Chosen, not measured.
 const HELD_UP_PART: u64 = 3;
 
-/// A last dump that waits for its turn.
+/// A last dump that waits for its turn at a notice. The one that saves most work for each second
+/// goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastDump {
     /// How long it takes from its turn on, if it is alone.

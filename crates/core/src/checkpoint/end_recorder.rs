@@ -44,7 +44,7 @@ pub enum EndWork {
     Useless,
 }
 
-/// How the work under way has ended.
+/// How the [`EndWork`] under way has ended, and what it has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndInput {
     /// [`EndWork::LookAtKey`]: what each generation shows.
@@ -73,7 +73,8 @@ pub enum EndInput {
     Useless,
 }
 
-/// The decisions about the record of one run's end.
+/// The decisions about the record of one run's end: whether its task has ended for all agents, has
+/// failed once, or goes on elsewhere.
 #[derive(Debug, Clone)]
 pub struct EndRecorder {
     task: u32,
@@ -105,7 +106,7 @@ impl EndRecorder {
         Self { task, end, retries, work, others: VecDeque::new() }
     }
 
-    /// Returns what is done now.
+    /// Returns the work under way, until [`Self::handle`] takes its end.
     #[must_use]
     pub const fn work(&self) -> EndWork {
         self.work

@@ -36,19 +36,22 @@ impl DumpExpectation {
         &self.times
     }
 
-    /// Returns whether the size of the state decides.
+    /// Returns whether the size of the state decides how long a dump takes: rates were given, and
+    /// no dump was measured yet.
     #[must_use]
     pub fn is_by_size(&self) -> bool {
         self.rates.is_some() && self.times.slowest().is_none()
     }
 
-    /// Returns how long a dump takes of a state of so many bytes.
+    /// Returns how many milliseconds a dump of `state_bytes` bytes takes: what the slowest of the
+    /// last ones took, before them the forecast, and without rates the assumption.
     #[must_use]
     pub fn takes(&self, state_bytes: u64) -> Millis {
         self.or_forecast(self.times.slowest(), state_bytes)
     }
 
-    /// Returns how long a last dump takes from its turn on.
+    /// Returns how many milliseconds a last dump of `state_bytes` bytes takes from its turn on,
+    /// with the same precedence as [`Self::takes`].
     #[must_use]
     pub fn takes_in_turn(&self, state_bytes: u64) -> Millis {
         self.or_forecast(self.times_in_turn.slowest(), state_bytes)

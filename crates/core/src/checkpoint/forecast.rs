@@ -25,7 +25,7 @@ const MANIFEST_PER_CHUNK: u64 = 48;
 /// datanode has little memory, or the bucket is slow, a pack has up to five parts.
 const UPLOAD_REQUESTS: u64 = 3;
 
-/// The speeds of a machine and a backend.
+/// The speeds of a machine and a backend, by which a dump is forecast before the first one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DumpRates {
     /// Bytes of state per second that this machine reads, hashes, compresses and encrypts.
@@ -36,7 +36,7 @@ pub struct DumpRates {
     pub request: Millis,
 }
 
-/// The prices of a backend, in dollars.
+/// The prices of a backend, in dollars, as its provider publishes them; zero for one without.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StoragePrices {
     /// For 10^9 bytes in a month.
@@ -62,7 +62,8 @@ pub struct DumpForecast {
     pub month_dollars: f64,
 }
 
-/// A runner's choice when a notice arrives.
+/// A runner's choice when a notice arrives: whether the time until the deadline is enough for a
+/// dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeChoice {
     /// A dump that is begun now ends in time.
@@ -101,7 +102,8 @@ impl DumpRates {
         packing_first.max(storing + pack / self.pack_per_second)
     }
 
-    /// Returns the largest state whose dump ends within a notice.
+    /// Returns the bytes of the largest state whose dump ends within a notice of `notice`
+    /// milliseconds; 0 if not even an empty one does.
     #[must_use]
     pub fn largest(&self, notice: Millis) -> u64 {
         let free = StoragePrices { gigabyte_month: 0.0, thousand_requests: 0.0 };

@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 /// Bytes before the index: the version and the length of the index. They have 1 and 4 bytes.
 const PREFIX_BYTES: usize = 5;
 
-/// The kind of file that a name in a state directory has.
+/// The kind of file that a name in a state directory has. Sockets, pipes and devices are none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A directory.
@@ -31,7 +31,8 @@ pub enum EntryKind {
     },
 }
 
-/// One name in a state directory.
+/// One name in a state directory, with its permissions and its kind; the bytes of a file are in the
+/// stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateEntry {
     /// Its names from the state directory on, joined by `/`.
@@ -53,7 +54,8 @@ pub struct StateLayout {
     pub bytes: u64,
 }
 
-/// A reason why a stream is not that of a state directory.
+/// A reason why a stream is not that of a state directory: nothing of it is restored. Restore
+/// another generation.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FramingError {
     /// It ends too early.

@@ -121,7 +121,8 @@ pub struct StreamedImage {
     pub tail: Vec<u8>,
 }
 
-/// The places of all images in the stream.
+/// The places of all images in the stream, and what of it is stored already. Positions count chunks
+/// from the begin of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JoinedImages {
     /// The length of the stream.
@@ -138,7 +139,8 @@ impl StreamedImage {
     }
 }
 
-/// Joins files to a stream with an index, by [`StateLayout`].
+/// Joins image files, by their names, to one stream with an index, by [`StateLayout`]. The same
+/// files give the same stream.
 #[must_use]
 pub fn join_images(images: &BTreeMap<String, StreamedImage>) -> JoinedImages {
     let entry = |(name, image): (&String, &StreamedImage)| StateEntry {

@@ -18,7 +18,8 @@ pub(super) fn renew_every(age: Millis) -> Millis {
     Millis((age.0 / RENEWALS).max(1))
 }
 
-/// The record that a runner writes under its number.
+/// The record that a runner writes under the number of its lock, and writes again to renew it.
+/// Others find the runner alive as long as it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRecord {
     /// Drawn for each runner.

@@ -47,7 +47,7 @@ pub enum LockProtection {
     Lost,
 }
 
-/// What a look at a lock has shown to its holder.
+/// What a look at a lock has shown to its holder, as [`LockHolder::looked`] judges it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockLook {
     /// Another runner has it.
@@ -59,7 +59,7 @@ pub enum LockLook {
     Retaken,
 }
 
-/// A record that the holder is to write.
+/// A record that the holder is to write to the backend. [`LockHolder::written`] takes the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWrite {
     /// Its number.
@@ -71,7 +71,7 @@ pub struct LockWrite {
     pub is_new: bool,
 }
 
-/// What became of a record that was to be written.
+/// The outcome of a write of a lock's record, as the backend has answered it or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockWritten {
     /// The backend has it.
@@ -100,7 +100,8 @@ struct LockRetake {
     stored: Option<Instant>,
 }
 
-/// The lock of a task, as the runner sees it that holds it.
+/// The lock of a task, as the runner sees it that holds it: whether others can have it now, and
+/// what to write next to keep it.
 #[derive(Debug, Clone)]
 pub struct LockHolder {
     number: u64,
@@ -123,7 +124,7 @@ impl LockHolder {
         Self { number, record, age, renewed: now, writing: None, retake: None, is_lost: false }
     }
 
-    /// Returns the lock's number.
+    /// Returns the number under which the runner holds the lock: the last one that it has taken.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -136,7 +137,7 @@ impl LockHolder {
         self.number..=self.retake.map_or(self.number, |retake| retake.number)
     }
 
-    /// Returns the lock's record, as it was written last.
+    /// Returns the lock's record as it was last handed over to be written.
     #[must_use]
     pub const fn record(&self) -> &LockRecord {
         &self.record
@@ -163,8 +164,9 @@ impl LockHolder {
         highest > *self.numbers().end() || (highest >= self.number && is_other)
     }
 
-    /// Returns whether the newest record is this runner's. It is not where all that was stored of
-    /// the task was removed, though no other runner has taken the lock.
+    /// Returns whether the newest record is this runner's, by the highest number in the backend, 0
+    /// if there is none, and the record of that number. It is not where all that was stored of the
+    /// task was removed, though no other runner has taken the lock.
     #[must_use]
     pub fn is_newest(&self, highest: u64, record: Option<&LockRecord>) -> bool {
         highest <= *self.numbers().end() && record.is_some_and(|it| self.owns(it))
@@ -302,7 +304,8 @@ impl LockHolder {
         now.0.saturating_sub(self.renewed.0) < protected_micros
     }
 
-    /// Takes that a look has shown the lock to be taken.
+    /// Notes that another runner has the lock: from now on [`Self::protection`] is
+    /// [`LockProtection::Lost`].
     pub const fn lose(&mut self) {
         self.is_lost = true;
     }

@@ -21,7 +21,7 @@ pub struct BackendAnswers {
 }
 
 impl BackendAnswers {
-    /// Begins at a time.
+    /// Begins at `now`, as if the backend had answered then.
     #[must_use]
     pub const fn from(now: Instant) -> Self {
         Self { since: now, last: Some(now) }
@@ -44,7 +44,7 @@ impl BackendAnswers {
     }
 }
 
-/// What a look at a task's lock has shown.
+/// What a look at a task's lock has shown: the newest record in the backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenLock {
     /// The highest number; 0 if there is none.
@@ -71,7 +71,7 @@ pub struct LockObserver {
 }
 
 impl LockObserver {
-    /// Begins at a time, before the first look.
+    /// Begins at `now`, before the first look. Nothing counts as seen before.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         let answers = BackendAnswers::from(now);
@@ -83,7 +83,7 @@ impl LockObserver {
         self.answers = answers;
     }
 
-    /// Notes that the backend did not answer.
+    /// Notes that the backend did not answer: no time counts until its next answer.
     pub const fn failed(&mut self) {
         self.answers.failed();
     }
@@ -132,7 +132,8 @@ impl LockObserver {
         judge(first, Some(newest), is_alive(newest), stale(newest.stale_after(age)))
     }
 
-    /// Returns the highest number that was seen; 0 if none was.
+    /// Returns the highest number of the lock that was seen; 0 if none was. A runner that takes the
+    /// lock writes the next one.
     #[must_use]
     pub fn highest_number(&self) -> u64 {
         self.seen.as_ref().map_or(0, |(number, _)| *number)

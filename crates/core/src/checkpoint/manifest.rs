@@ -44,7 +44,8 @@ const REST_BYTES_MAX: u64 = 64 << 10;
 pub const MANIFEST_BYTES_MAX: u64 =
     CHUNKS_MAX * CHUNK_ENTRY_BYTES_MAX + PACKS_MAX * PACK_ENTRY_BYTES_MAX + REST_BYTES_MAX;
 
-/// The name of a pack, drawn at random.
+/// The name of a pack, 32 bytes drawn at random: it shows nothing about the content, and no two
+/// packs share it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PackId(pub [u8; 32]);
 
@@ -57,7 +58,7 @@ pub struct ManifestPack {
     pub bytes: u64,
 }
 
-/// The place where a chunk of the stream is stored.
+/// The place where a chunk of the stream is stored: its pack, and the bytes there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredChunk {
     /// Which chunk of the stream it is. Those that are missing are zeros.
@@ -72,7 +73,7 @@ pub struct StoredChunk {
     pub content: StoredContent,
 }
 
-/// The content of a chunk in its pack.
+/// The content of a chunk in its pack: its length before and after compression, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredContent {
     /// Its bytes, without the zeros at the end of the chunk.
@@ -83,7 +84,7 @@ pub struct StoredContent {
     pub codec: ChunkCodec,
 }
 
-/// The treatment of a content before it is encrypted.
+/// The treatment of a content before it is encrypted, which a restore reverses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkCodec {
     /// Nothing.
@@ -117,7 +118,7 @@ pub struct CheckpointManifest {
     pub lock: u64,
 }
 
-/// A reason why bytes are not a manifest.
+/// A reason why bytes are not a manifest that this release can use. Restore another generation.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CheckpointManifestError {
     /// There are too few.
@@ -134,7 +135,7 @@ pub enum CheckpointManifestError {
     Malformed(#[from] CheckpointManifestFault),
 }
 
-/// A contradiction in the content of a manifest.
+/// A contradiction in the content of a manifest whose checksum matches: nothing of it is used.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum CheckpointManifestFault {
     /// It is not of the format.

@@ -37,7 +37,8 @@ pub struct AgedIntervals {
 }
 
 impl AgedIntervals {
-    /// Computes the intervals for dumps that take so long.
+    /// Computes the intervals in milliseconds for dumps that take `dump` milliseconds, on machines
+    /// that live by the model. It costs up to 2,000 steps times the intervals that are compared.
     #[must_use]
     pub fn of(model: &Model, dump: Millis) -> Self {
         if matches!(model.shape(), Shape::Exponential(_)) {

@@ -20,7 +20,8 @@ pub const PACK_BYTES: u64 = 32 << 20;
 /// the backend while the task waits. Chosen, not measured.
 const BASELINE_PACK_BYTES: u64 = 2 << 20;
 
-/// Collects one dump: what of it is new, and where that goes.
+/// Collects one dump: which of its chunks are new, and in which pack and at which byte each is
+/// stored.
 #[derive(Debug)]
 pub struct Packing {
     /// Places of chunks that are stored already, or were added before.
@@ -145,7 +146,10 @@ impl Packing {
         (pack, offset)
     }
 
-    /// Puts a stored content at a position of the stream.
+    /// Puts a content that is stored already at a position of the stream, counted in chunks.
+    ///
+    /// # Panics
+    /// If no content of this name is stored: append it first.
     pub fn note(&mut self, position: u32, name: ChunkName) {
         let ChunkPlace { pack: id, offset, content } = self.places[&name];
         let next = self.packs.len() as u32;

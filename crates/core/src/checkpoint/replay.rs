@@ -10,7 +10,7 @@ use crate::preemption::Model;
 /// each would take 27 years.
 const MACHINES_MAX: u32 = 10_000;
 
-/// A task, as far as a replay needs it.
+/// A task, as far as a replay needs it: what it computes, and what its dumps and starts take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayedTask {
     /// How long it computes without a checkpoint and without a failure.
@@ -50,7 +50,7 @@ pub struct ReplayedRun {
     pub is_finished: bool,
 }
 
-/// Plays runs of one policy under one model.
+/// Plays runs of a task with one policy of checkpoints, on machines that live by one model.
 #[derive(Debug)]
 pub struct Replay<'a> {
     model: &'a Model,

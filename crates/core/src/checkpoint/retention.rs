@@ -20,7 +20,7 @@ const SMALL_BYTES: u64 = PACK_BYTES / 4;
 /// request, 0.4 s of a restore; to join them stores 64 MiB again at most. Chosen, not measured.
 const SMALL_MAX: usize = 8;
 
-/// A generation that was found in a backend.
+/// A generation that was found in a backend, with what decides whether it may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundGeneration {
     /// Its number.
@@ -34,7 +34,7 @@ pub struct FoundGeneration {
     pub replaced_by: Option<u64>,
 }
 
-/// A plan of what can be removed, manifests first.
+/// A plan of what can be removed, manifests first: no manifest is left without its packs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovalPlan {
     /// Numbers of generations.

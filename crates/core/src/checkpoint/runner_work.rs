@@ -4,7 +4,7 @@ use sanderling_protocol::{Instant, Millis};
 
 use super::dump_turns::LastDump;
 
-/// What the runner reads when it hands something over.
+/// The time and the sizes that the runner reads when it hands a [`RunnerInput`] over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunnerView {
     /// The time, by a clock that never steps.
@@ -19,7 +19,7 @@ pub struct RunnerView {
     pub waited: Millis,
 }
 
-/// A notice that the task's machine will be taken.
+/// A notice that the task's machine will be taken, with what the runner does about its task then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunnerNotice {
     /// When it will be taken.
@@ -134,7 +134,7 @@ pub enum RunnerEnd {
     Lost,
 }
 
-/// What is printed. The words are the runner's.
+/// What the runner prints for an operator. The shell of the runner has the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerNote {
     /// There is no checkpoint, because of the last failure.

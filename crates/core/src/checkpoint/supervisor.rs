@@ -106,7 +106,7 @@ struct NoticeWait {
 }
 
 impl TaskSupervisor {
-    /// Begins with a task that works from now on.
+    /// Begins a run whose task works from `view.now` on; the first dump is put off by the interval.
     #[must_use]
     pub fn new(view: &RunnerView, start: RunStart) -> Self {
         let mut supervisor = Self {
@@ -124,12 +124,14 @@ impl TaskSupervisor {
         supervisor
     }
 
-    /// Returns the time between two dumps, as it is now.
+    /// Returns the time between two dumps in milliseconds, by what the last dumps took and the age
+    /// of the machine in `view`.
     pub fn interval(&mut self, view: &RunnerView) -> Millis {
         self.interval.after(self.expectation.times(), view.machine_age)
     }
 
-    /// Returns since when the task works without a checkpoint.
+    /// Returns the time since which the task works without a checkpoint: what it computed from then
+    /// on is lost if its machine ends now.
     #[must_use]
     pub const fn unsaved_since(&self) -> Instant {
         self.unsaved_since

@@ -11,7 +11,7 @@ use super::CallFailure;
 use super::repeat::{is_final, millis_left};
 use crate::notices::{EARLIER, Notice, Notices, is_far};
 
-/// A reading of what a source shows at the moment.
+/// A reading of what a source of notices shows at the moment; nothing in it if the machine stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceReading {
     /// The machine will be taken.
@@ -87,7 +87,7 @@ impl Act {
 }
 
 impl Agent {
-    /// Returns the agent of a source that has shown nothing yet.
+    /// Returns the agent of the source of this name, which has shown nothing yet.
     #[must_use]
     pub const fn new(source: String) -> Self {
         Self { source, reported: None, noticed: None, recommended: None }

@@ -29,7 +29,8 @@ pub const LOOK_UP_BYTES: u64 = 16 << 20;
 /// namenode is upgraded, each look-up is in vain. Chosen, not measured.
 const OLDER_PAUSE: Millis = Millis(60_000);
 
-/// How far the look-ups of a datanode are.
+/// How far the look-ups are by which a datanode finds which bytes of its blocks count, and when the
+/// next one is due.
 #[derive(Debug, Clone, Default)]
 pub struct BlockEnds {
     /// When the next look-up of all blocks is due.
@@ -54,7 +55,7 @@ struct LookUpOfAll {
     blocks: u64,
 }
 
-/// The next step of the shell.
+/// The next step of the shell, as [`BlockEnds::next`] decides: a look-up now, or a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockEndStep {
     /// Look up what counts of these blocks and apply it, then call [`BlockEnds::next`]; if that

@@ -48,7 +48,7 @@ impl NamenodeContact {
         Self { answered_at: now, failed_calls: 0, is_gone: false }
     }
 
-    /// Returns whether the namenode is reported as gone.
+    /// Returns whether the namenode is reported as gone and has not answered since.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.is_gone
@@ -60,7 +60,8 @@ impl NamenodeContact {
         self.failed_calls
     }
 
-    /// Returns how long ago the namenode last answered a call.
+    /// Returns how many milliseconds before `now` the namenode last answered a call, or the process
+    /// started if it has answered none.
     #[must_use]
     pub fn silent(&self, now: Instant) -> Millis {
         now.since(self.answered_at)

@@ -36,7 +36,7 @@ const READ_BYTES_MIN: u64 = 1 << 10;
 /// readers learn where those are when the node is gone.
 const PUSHED_MAX: usize = 1 << 20;
 
-/// The number of a read that [`DrainThrottle`] delays.
+/// The number of a read that [`DrainThrottle`] delays, in the order in which reads came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeldRead(u64);
 

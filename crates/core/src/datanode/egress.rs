@@ -51,7 +51,8 @@ impl Egress {
         Some(self.free_at()).filter(|at| *at > now)
     }
 
-    /// Returns when the last byte that was queued has left.
+    /// Returns when the last byte that was queued has left, rounded up to a microsecond. It may be
+    /// in the past.
     #[must_use]
     pub const fn free_at(&self) -> Instant {
         Instant(self.free_at_nanos.div_ceil(1000))

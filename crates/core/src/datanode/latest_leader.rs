@@ -14,7 +14,8 @@ impl LatestLeader {
     /// another is refused: it may have been decided without the other's changes.
     ///
     /// # Errors
-    /// [`Refusal::NotLeader`]: a later leader has given an order.
+    /// [`Refusal::NotLeader`]: a later leader has given an order; send this one by the present
+    /// leader.
     pub const fn admits(&mut self, term: u64) -> Result<(), Refusal> {
         if term != 0 && term < self.newest {
             return Err(Refusal::NotLeader { leader: None });
@@ -25,7 +26,7 @@ impl LatestLeader {
         Ok(())
     }
 
-    /// Returns the term of the latest leader that has given an order; 0 if none has.
+    /// Returns the number of the term of the latest leader that has given an order; 0 if none has.
     #[must_use]
     pub const fn newest(&self) -> u64 {
         self.newest

@@ -71,7 +71,8 @@ pub enum LinkTurn {
     Idle,
 }
 
-/// What waits in front of a link whose rate is limited.
+/// The pushes, reads and uploads that wait in front of a link whose rate is limited, in bytes per
+/// second. It decides which of them leaves next.
 #[derive(Debug, Clone)]
 pub struct LinkQueue {
     egress: Egress,

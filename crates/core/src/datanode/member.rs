@@ -71,7 +71,8 @@ pub struct MemberOptions {
     pub rejoin_after_notice: Millis,
 }
 
-/// The next step of the shell.
+/// The next step of the shell, as [`NodeMembership::next`] decides, and the method that takes its
+/// outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberStep {
     /// Send this registration, then call [`NodeMembership::registered`].
@@ -117,7 +118,7 @@ pub struct Joining {
     pub asked: RequestStamp,
 }
 
-/// A reason why a call to the namenode has no usable answer.
+/// A reason why a call to the namenode has no usable answer. Only a refusal may be final.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallFailure {
     /// The namenode refused the request.
@@ -317,13 +318,14 @@ impl NodeMembership {
         self.nonce
     }
 
-    /// Returns what the process has seen of the namenode's log.
+    /// Returns what the process has seen of the namenode's log, by which it recognizes a log whose
+    /// end was lost.
     #[must_use]
     pub const fn log(&self) -> &KnownLog {
         &self.log
     }
 
-    /// Returns the node's policy, fence and notices.
+    /// Returns the node's policy, fence and notices, as they are at present.
     #[must_use]
     pub const fn registration(&self) -> &RegistrationState {
         &self.registration

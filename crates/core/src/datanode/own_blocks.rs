@@ -25,7 +25,8 @@ pub const REMEMBERED_BY_ALL_MAX: usize = 262_144;
 /// writer has open. They fit into one node of a tree, 152 bytes.
 const ALWAYS_REMEMBERED: usize = 8;
 
-/// What a caller does with its blocks.
+/// What a caller does with its blocks: it reads them, or writes a range of one. Places are bytes
+/// from the block's begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockAccess {
     /// It reads some of their bytes.

@@ -30,7 +30,7 @@ impl PushRate {
     /// relocator's shortest push (`PUSH_BYTES_MIN` of its pace).
     const LENGTH_MIN: u32 = 64 << 10;
 
-    /// Returns the rate of a node that has pushed nothing.
+    /// Returns the rate of a node that has pushed nothing yet: no rate is measured.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         Self { under_way: 0, since: now, busy_micros: 0, bytes: 0, window_began: now, best: [0; 2] }

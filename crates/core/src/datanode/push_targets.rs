@@ -22,7 +22,8 @@ const SILENT_KEPT: Millis = Millis(30_000);
 /// takes. Chosen, not measured.
 const TARGET_RETRY: Millis = Millis(200);
 
-/// The targets that did not answer a push in time.
+/// The targets that did not answer a push in time. For 30 s from then on, only one push at a time
+/// finds out whether a target answers again.
 #[derive(Debug, Clone, Default)]
 pub struct PushTargets(BTreeMap<NodeId, Silence>);
 
@@ -84,7 +85,7 @@ impl PushTargets {
         Ok(())
     }
 
-    /// Takes the outcome of a push that began.
+    /// Takes the outcome of a push to `target` that [`Self::begin`] let begin.
     pub fn ended(&mut self, now: Instant, target: NodeId, outcome: PushOutcome) {
         match outcome {
             PushOutcome::Answered => {

@@ -72,7 +72,7 @@ impl ReportProgress {
         Self { page_max: page_max.clamp(1, BLOCKS_PER_PAGE_MAX), stage, dropped: 0 }
     }
 
-    /// Returns how many blocks the catalog did not want so far.
+    /// Returns how many blocks the catalog has not wanted so far in this report: they were dropped.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped

@@ -6,7 +6,7 @@ use sanderling_protocol::{Instant, Millis, NodeId};
 /// had it, may have been lost.
 const REPEAT_AFTER: Millis = Millis(10_000);
 
-/// The last report that the namenode has accepted.
+/// The last report about reachable stores that the namenode has accepted, of one datanode.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoreReports {
     /// As which incarnation the node reported, and when.

@@ -36,7 +36,8 @@ const SETTLED_ROUNDS: u32 = 3;
 /// connections of a store that limits each take 133 percent of what three take. Chosen between.
 const GAIN_MIN: u64 = 120;
 
-/// The parts that are under way to one store.
+/// The parts that are under way to one store, and how many may be: a larger number is kept if the
+/// store takes more bytes in a second with it.
 #[derive(Debug, Clone)]
 pub struct UploadWindow {
     parts: u64,

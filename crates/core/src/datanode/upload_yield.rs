@@ -136,7 +136,7 @@ impl MeanRate {
 }
 
 impl UploadYield {
-    /// Returns whether a part of so many bytes may have to wait.
+    /// Returns whether a part of `bytes` bytes may have to wait: shorter ones begin at once.
     #[must_use]
     pub const fn is_counted(bytes: u64) -> bool {
         bytes >= COUNTED_BYTES_MIN
@@ -195,7 +195,7 @@ impl UploadYield {
         Ok(())
     }
 
-    /// Notes that a part of so many bytes has begun.
+    /// Notes that a part of `bytes` bytes has begun at `now`, after [`Self::may_begin`] let it.
     pub const fn began(&mut self, now: Instant, bytes: u64) {
         if !Self::is_counted(bytes) {
             return;

@@ -26,7 +26,7 @@ use crate::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 /// Answers of one frame, one for each of its requests and in their order.
 pub type Answers = Vec<Result<Reply, Refusal>>;
 
-/// Work that waits for the next batch.
+/// Work that waits for the next batch of changes: requests, or what came of orders and dials.
 #[derive(Debug)]
 pub enum CommitWork {
     /// The requests of one frame, and what their caller may do; `None` if it may do everything.

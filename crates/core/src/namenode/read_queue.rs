@@ -41,7 +41,7 @@ impl Default for ReadLimits {
     }
 }
 
-/// A client that waits for answers.
+/// A client that waits for the answers of a frame, and may be gone meanwhile.
 pub trait Waiter {
     /// Returns whether the client no longer waits.
     fn is_gone(&self) -> bool;

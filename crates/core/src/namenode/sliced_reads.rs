@@ -45,7 +45,7 @@ impl FrameRead {
     /// Half of [`Self::AT_ONCE_ENTRIES`], which others wait for once.
     pub const SLICE_ENTRIES: usize = 256;
 
-    /// Returns the reads of a frame, of which nothing is answered.
+    /// Returns the reads of a frame, of which none is answered; [`Self::slice`] answers them.
     #[must_use]
     pub fn new(requests: Vec<Request>, claims: Option<Arc<Claims>>) -> Self {
         let (answers, budget) = (Vec::with_capacity(requests.len()), ReplyBudget::default());

@@ -33,7 +33,7 @@ const PRESETS: [(&str, Bathtub); 5] = [
 ];
 
 impl Bathtub {
-    /// Returns the formula with these parameters and a limit of a day.
+    /// Returns the formula with these parameters, times in hours, and a limit of a day.
     #[must_use]
     pub const fn new(a: f64, tau1: f64, tau2: f64, b: f64) -> Self {
         Self { a, tau1, tau2, b, limit: 24.0 }
@@ -51,7 +51,7 @@ impl Bathtub {
         PRESETS.iter().map(|(name, _)| *name)
     }
 
-    /// Returns the formula's value, which may exceed 1 before the limit.
+    /// Returns the formula's value at an age in hours; it may exceed 1 before the limit.
     #[must_use]
     pub fn formula(&self, hours: f64) -> f64 {
         let early = -(-hours / self.tau1).exp_m1();

@@ -149,7 +149,7 @@ impl Lifetimes {
         self.censored_rows
     }
 
-    /// Returns how many rows had no positive finite lifetime.
+    /// Returns how many rows were left out as they had no positive finite lifetime.
     #[must_use]
     pub const fn skipped_rows(&self) -> usize {
         self.skipped_rows

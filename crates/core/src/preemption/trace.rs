@@ -28,7 +28,7 @@ use crate::placement::Draw;
 
 const HEADER: &str = "node,seconds,event,notice_seconds";
 
-/// The kind of an event of a machine in a trace.
+/// The kind of an event of a machine in a trace: what happens to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceKind {
     /// It comes up.
@@ -117,7 +117,7 @@ impl Trace {
         Self::new(events)
     }
 
-    /// Returns the events in order of time.
+    /// Returns the events in order of time, those of one time by the name of their slot.
     #[must_use]
     pub fn events(&self) -> &[TraceEvent] {
         &self.events

@@ -59,7 +59,7 @@ impl GroupClock {
         Instant(self.base.0.saturating_add(passed))
     }
 
-    /// Returns the group's time if it comes from a leader.
+    /// Returns the group's time at `now` if it comes from a leader, else `None`.
     #[must_use]
     pub fn live(&self, now: Instant) -> Option<Instant> {
         self.is_live.then(|| self.time(now))

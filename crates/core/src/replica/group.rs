@@ -245,7 +245,7 @@ impl Group {
         Some(GroupChange { add: Some((self.next(), at)), remove, ..GroupChange::default() })
     }
 
-    /// Returns the member that joined with this number.
+    /// Returns the member that joined with this nonce; `None` if there is none.
     #[must_use]
     pub fn joined(&self, nonce: Nonce) -> Option<MemberId> {
         self.members.iter().find(|(_, member)| member.at.nonce == nonce).map(|(id, _)| *id)

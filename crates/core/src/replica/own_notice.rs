@@ -46,7 +46,7 @@ impl OwnNotice {
         Self { deadline, is_withdrawn: false, reported: None, ended: None }
     }
 
-    /// Takes when the machine will be taken, or that it will not.
+    /// Takes the `deadline` at which the machine will be taken; `None` if its notice has ended.
     pub fn set(&mut self, now: Instant, deadline: Option<Instant>) {
         if self.deadline.is_some() && deadline.is_none() {
             self.ended = Some(now);

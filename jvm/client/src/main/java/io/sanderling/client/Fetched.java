@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.io.IOException;
 
-/** Is the result of reading the ranges of one of many objects. */
+/** Is the result of reading the ranges of one of many objects: their bytes, or the error. */
 public final class Fetched implements AutoCloseable {
     private final Buffer[] buffers;
     private final IOException failure;

@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Is the kind of an object. */
+/** Is the kind of an object: what it holds, and which calls it accepts. */
 public enum ObjectKind {
     /** Bytes of one writer. */
     FILE,

@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.io.IOException;
 
-/** Is the result of opening one of many objects. */
+/** Is the result of opening one of many objects: its reader, or the error of this one. */
 public final class Opened {
     private final Reader reader;
     private final IOException failure;

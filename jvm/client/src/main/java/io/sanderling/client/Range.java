@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Names a run of bytes of one object. */
+/** Names a run of bytes of one object: its offset and its length, both in bytes. */
 public final class Range {
     private final long offset;
     private final long length;

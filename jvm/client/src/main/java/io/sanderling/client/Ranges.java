@@ -2,7 +2,7 @@ package io.sanderling.client;
 
 import java.util.Objects;
 
-/** Names ranges to read of one open object. */
+/** Names ranges, in bytes, to read of one open object with those of others in one call. */
 public final class Ranges {
     private final Reader reader;
     private final long[] offsets;

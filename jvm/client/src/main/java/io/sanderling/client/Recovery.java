@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Is the caller's next step after an error. */
+/** Is the caller's next step after an error, as {@code SanderlingException} has it. */
 public enum Recovery {
     /** What was remembered is out of date: look the object up again, then try again. */
     REFRESH,

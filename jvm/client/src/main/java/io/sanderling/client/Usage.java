@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Is the number of objects and bytes of a subtree. */
+/** Is the number of objects and bytes of a subtree, and how many of these are lost. */
 public final class Usage {
     private final long files;
     private final long directories;
