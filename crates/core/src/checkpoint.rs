@@ -23,6 +23,7 @@ mod end_recorder;
 mod expectation;
 mod forecast;
 mod framing;
+mod generation_offers;
 mod generation_rank;
 mod given_up;
 mod images;
@@ -66,6 +67,7 @@ pub use end_recorder::{EndInput, EndRecorder, EndWork};
 pub use expectation::DumpExpectation;
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
+pub use generation_offers::{GenerationOffers, GenerationVerdict, OfferEnd, OfferInput, OfferWork};
 pub use generation_rank::GenerationRank;
 pub use given_up::GivenUpGenerations;
 pub use images::{
@@ -84,7 +86,9 @@ pub use optimum::AgedIntervals;
 pub use packing::{ChunkView, GenerationHead, PACK_BYTES, Packing, TAG_BYTES};
 pub use release_checksum::{has_release_checksum, release_checksum};
 pub use replay::{IntervalPolicy, Replay, ReplayedRun, ReplayedTask, hads_interval};
-pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs, unnamed_packs};
+pub use retention::{
+    FoundGeneration, ListedGenerations, RemovalPlan, removal_plan, sparse_packs, unnamed_packs,
+};
 pub use runner_work::{
     DumpEnd, RunnerEnd, RunnerInput, RunnerNote, RunnerNotice, RunnerOutput, RunnerView, RunnerWork,
 };

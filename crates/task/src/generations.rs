@@ -13,9 +13,9 @@ use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, CheckpointManifestError, DriverRecord,
-    FoundGeneration, GenerationHead, GenerationRank, KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack,
-    PackId, Packing, RemovalPlan, StateDigest, dump_pack_bytes, removal_plan, sparse_packs,
-    unnamed_packs,
+    FoundGeneration, GenerationHead, GenerationRank, GenerationVerdict, KeyEvidence,
+    ListedGenerations, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, StateDigest,
+    dump_pack_bytes, sparse_packs, unnamed_packs,
 };
 use sanderling_protocol::{Instant, Refusal};
 use sanderling_transport::available_bytes;
@@ -425,8 +425,7 @@ impl Generations {
     /// that the store has, and no pack while one of no use is left. Only for the holder of the
     /// lock, while no dump is under way. It stops when another runner has taken the lock meanwhile.
     ///
-    /// A backend may have lost a manifest although it had taken it, so a generation counts only if
-    /// its manifest is listed now. Its packs stay: a list may be behind.
+    /// `ListedGenerations` of `core::checkpoint` decides what goes.
     ///
     /// A manifest that cannot be deleted on its own, such as one in whose place a directory is,
     /// holds no other removal up. The packs that it may name stay with it.
@@ -440,19 +439,18 @@ impl Generations {
         given_up: &[u64],
         lock: &TaskLock,
     ) -> Result<RemovedGenerations, Failure> {
-        let there = Self::numbers(&self.backend).await?;
-        let (found, unseen): (Vec<_>, Vec<_>) =
-            found.iter().cloned().partition(|it| there.contains(&it.number));
+        let there: BTreeSet<u64> = Self::numbers(&self.backend).await?.into_iter().collect();
+        let listed = ListedGenerations::new(found, &there);
         let stored = Self::packs(&self.backend).await?;
-        let durable = self.durable(&found).await?;
-        let mut plan = removal_plan(&found, &stored, keep, durable.as_ref());
-        let named = unseen.iter().flat_map(|it| it.packs.iter().flatten());
-        let named: BTreeSet<PackId> = named.map(|pack| pack.id).collect();
-        plan.packs.retain(|pack| !named.contains(pack));
+        let durable = self.durable(listed.counted()).await?;
+        let mut plan = listed.removal_plan(&stored, keep, durable.as_ref());
         self.expect_held(lock).await?;
         let mut stuck = self.remove(given_up, lock).await?;
         stuck.extend(self.remove(&plan.generations, lock).await?);
-        plan.leave(&left(&found, &stuck));
+        let stays = |(number, failure): &StuckGeneration| {
+            listed.stuck(*number, !is_directory(failure))
+        };
+        plan.leave(&stuck.iter().map(stays).collect::<Vec<_>>());
         self.remove_packs(&plan.packs, lock).await?;
         Ok(RemovedGenerations { plan, stuck })
     }
@@ -554,20 +552,37 @@ impl PackSource for TaskBackend {
     }
 }
 
+/// Returns what a failure shows of a generation; `None` if it is not of one, as where the backend
+/// fails.
+pub(crate) fn verdict_of(failure: &Failure) -> Option<GenerationVerdict> {
+    let those = [
+        (TaskFailure::BadGeneration, GenerationVerdict::Bad),
+        (TaskFailure::DamagedGeneration, GenerationVerdict::Damaged),
+        (TaskFailure::OtherKey, GenerationVerdict::OtherKey),
+        (TaskFailure::OtherRelease, GenerationVerdict::OtherRelease),
+        (TaskFailure::DataLost, GenerationVerdict::Bad),
+    ];
+    those.into_iter().find_map(|(means, verdict)| means.is(failure).then_some(verdict))
+}
+
+/// Returns what was seen of each generation, in the order of the look.
+pub(crate) fn verdicts(looked: &[CheckedGeneration]) -> Vec<(u64, GenerationVerdict)> {
+    let verdict = |(number, stored): &CheckedGeneration| {
+        let refused = stored.as_ref().err();
+        let verdict = refused.map(|failure| verdict_of(failure).unwrap_or(GenerationVerdict::Bad));
+        (*number, verdict.unwrap_or(GenerationVerdict::Good))
+    };
+    looked.iter().map(verdict).collect()
+}
+
 /// Returns whether a failure concerns one generation, so that the one before may be good.
 pub(crate) fn is_of_generation(failure: &Failure) -> bool {
-    let those = [
-        TaskFailure::BadGeneration,
-        TaskFailure::DamagedGeneration,
-        TaskFailure::OtherKey,
-        TaskFailure::DataLost,
-    ];
-    those.iter().any(|means| means.is(failure))
+    verdict_of(failure).is_some_and(GenerationVerdict::is_passed_over)
 }
 
 /// Returns whether a failure concerns one generation, whether or not one before it may be taken.
 pub(crate) fn is_of_one(failure: &Failure) -> bool {
-    is_of_generation(failure) || TaskFailure::OtherRelease.is(failure)
+    verdict_of(failure).is_some()
 }
 
 /// Returns the failure of a generation whose format this release does not read.
@@ -584,13 +599,6 @@ pub(crate) fn highest_lock(looked: &[CheckedGeneration]) -> u64 {
     looked.iter().filter_map(|(_, stored)| Some(stored.as_ref().ok()?.lock)).max().unwrap_or(0)
 }
 
-/// Returns the failure of a generation of another release if no newer one is good: what is older
-/// must not be taken for the newest.
-pub(crate) fn of_other_release(looked: &[CheckedGeneration]) -> Option<&Failure> {
-    let mut bad = looked.iter().map_while(|(_, stored)| stored.as_ref().err());
-    bad.find(|failure| TaskFailure::OtherRelease.is(failure))
-}
-
 /// Returns whether a file cannot be read because of what has its name, and would not be later
 /// either: a link to itself, or a socket. Other errors may pass.
 fn leads_to_no_file(failure: &Failure) -> bool {
@@ -604,30 +612,9 @@ fn is_directory(failure: &Failure) -> bool {
         || matches!(failure.refusal(), Some(Refusal::NotEmpty { .. }))
 }
 
-/// Returns the generations that stay because their manifests cannot be deleted. A directory is no
-/// manifest: it names no packs, and enough whole generations are newer.
-fn left(found: &[FoundGeneration], stuck: &[StuckGeneration]) -> Vec<FoundGeneration> {
-    let stays = |(number, failure): &StuckGeneration| {
-        let (number, lock, replaced_by) = (*number, None, None);
-        let packs = match found.iter().find(|it| it.number == number) {
-            _ if is_directory(failure) => Some(Vec::new()),
-            Some(known) => known.packs.clone(),
-            None => None,
-        };
-        FoundGeneration { number, lock, packs, replaced_by }
-    };
-    stuck.iter().map(stays).collect()
-}
-
 /// Returns what generations show about the key with which they were looked at.
 pub(crate) fn key_evidence(looked: &[CheckedGeneration]) -> Vec<KeyEvidence> {
-    let shown = |(_, manifest): &CheckedGeneration| match manifest {
-        Ok(_) => KeyEvidence::Fits,
-        Err(failure) if TaskFailure::DamagedGeneration.is(failure) => KeyEvidence::Fits,
-        Err(failure) if TaskFailure::OtherKey.is(failure) => KeyEvidence::Differs,
-        Err(_) => KeyEvidence::Unknown,
-    };
-    looked.iter().map(shown).collect()
+    verdicts(looked).into_iter().map(|(_, verdict)| verdict.key_evidence()).collect()
 }
 
 /// Returns what decides about removals.
@@ -725,11 +712,12 @@ mod tests {
         let looked = generations.look().await.expect("read");
         let newest = looked[0].1.as_ref().expect_err("it is cut");
         assert!(TaskFailure::DamagedGeneration.is(newest), "{newest:?}");
-        let other = of_other_release(&looked).expect("the one before");
+        let other = looked[1].1.as_ref().expect_err("it is of another release");
         assert!(other.cause.contains("generation 2 of count was written by another"), "{other:?}");
         assert!(other.cause.contains("version 3") && !is_of_generation(other), "{other:?}");
         assert_eq!(key_evidence(&looked[1..2]), [KeyEvidence::Unknown], "no task is lost by it");
-        assert!(looked[2].1.is_ok() && of_other_release(&looked[2..]).is_none());
+        use GenerationVerdict::{Damaged, Good, OtherRelease};
+        assert_eq!(verdicts(&looked), [(3, Damaged), (2, OtherRelease), (1, Good)]);
     }
 
     #[tokio::test]

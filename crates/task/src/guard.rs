@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_command::process::{self, RecordedProcess};
+use sanderling_command::output::Output;
+use sanderling_command::process::RecordedProcess;
+use sanderling_command::units;
 use sanderling_core::checkpoint::{CommandLease, CommandOrder};
 use sanderling_protocol::Instant;
 use tokio::process::{Child, Command};
@@ -27,10 +29,15 @@ use crate::boot_clock::since_boot;
 use crate::ignored_signals::ignore_ends;
 use crate::lease::{LeaseEnd, LeasePipe};
 use crate::lease_watch::{LeasedCommand, first_end, watch};
+use crate::own_program::{self, own_program};
 use crate::process_tree::StoppedProcesses;
 
 /// Pause before a guard that has ended is replaced, or is tried to be. Chosen, not measured.
 const REPLACED_AFTER: Duration = Duration::from_millis(100);
+
+/// The flag of a guard before which there was another one. A command that has just been started may
+/// have stopped processes of its own, which are not the first guard's.
+pub(crate) const REPLACES: &str = "--replaces";
 
 /// A guard of one process. When this value is dropped, it kills the process, if that has not ended,
 /// and those below it that it has stopped.
@@ -45,19 +52,23 @@ struct GuardProcess {
 
 impl Guard {
     /// Guards a child of this process, which was not waited for yet, and which may run until the
-    /// end of a lease.
+    /// end of a lease. Prints when it has no guard any more, and when it has one again.
     ///
     /// # Errors
     /// The kernel is older than Linux 5.3, or starts no process: the signal of the parent's death
     /// alone has to do, and nothing stops the process at the end of its lease.
-    pub(crate) fn start(pid: Option<u32>, lease: LeaseEnd) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        pid: Option<u32>,
+        lease: LeaseEnd,
+        output: Output,
+    ) -> Result<Self, Failure> {
         let failed = |error: io::Error| process_failed(&error);
         let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         // By its number the guard could meet another process later.
         let task = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
-        let first = GuardProcess::start(&task, lease.clone())?;
-        Ok(Self(tokio::spawn(replaced(first, task, lease))))
+        let first = GuardProcess::start(&task, lease.clone(), None)?;
+        Ok(Self(tokio::spawn(replaced(first, task, lease, output))))
     }
 }
 
@@ -69,24 +80,41 @@ impl Drop for Guard {
 }
 
 impl GuardProcess {
-    fn start(task: &OwnedFd, lease: LeaseEnd) -> Result<Self, Failure> {
+    /// Starts one, with the flag of one that replaces another.
+    fn start(task: &OwnedFd, lease: LeaseEnd, flag: Option<&str>) -> Result<Self, Failure> {
         let failed = |error: io::Error| process_failed(&error);
         let task = task.try_clone().map_err(failed)?;
         let (ends, pipe) = LeasePipe::open(lease).map_err(failed)?;
-        let mut command = process::program()?;
-        command.args(["task", "guard"]);
+        let mut command = own_program()?;
+        command.args(["task", "guard"]).args(flag);
         command.stdin(Stdio::from(ends)).stdout(Stdio::from(task)).stderr(Stdio::null());
         let child = Command::from(command).spawn().map_err(failed)?;
         Ok(Self { _pipe: pipe, child })
     }
 }
 
-/// Starts another guard each time one has ended although its pipe is open, as by `kill -9`.
-async fn replaced(mut guard: GuardProcess, task: OwnedFd, lease: LeaseEnd) {
+/// Starts another guard each time one has ended although its pipe is open, as by `kill -9`. Prints
+/// once that none can be started, until one is.
+async fn replaced(mut guard: GuardProcess, task: OwnedFd, lease: LeaseEnd, output: Output) {
+    let mut is_missing = false;
     loop {
         let _ = guard.child.wait().await;
         sleep(REPLACED_AFTER).await;
-        if let Ok(next) = GuardProcess::start(&task, lease.clone()) {
+        let next = GuardProcess::start(&task, lease.clone(), Some(REPLACES));
+        match &next {
+            Ok(_) if is_missing => output.note("the command is stopped again if the lock is lost"),
+            Err(failure) if !is_missing => {
+                let (cause, pause) = (&failure.cause, units::duration(REPLACED_AFTER));
+                output.note(format_args!(
+                    "the command is not stopped if the lock is lost: {cause}. Another guard is \
+                     tried every {pause}. If none starts, make room for processes, or end this \
+                     runner and start it again"
+                ));
+            }
+            _ => {}
+        }
+        is_missing = next.is_err();
+        if let Ok(next) = next {
             guard = next;
         }
     }
@@ -121,12 +149,15 @@ impl LeasedCommand for GuardedCommand {
 }
 
 /// `task guard`: reads until when the process may run that its output names, stops it after that,
-/// and kills it at the end of its input.
+/// and kills it at the end of its input. One that `replaces` another lets go on what that has
+/// stopped.
 ///
 /// # Errors
 /// The output is no descriptor of a process.
-pub(crate) fn run() -> Result<(), Failure> {
+pub(crate) fn run(replaces: bool) -> Result<(), Failure> {
     ignore_ends();
+    // Else it would have the name of the link by which it was started.
+    let _ = std::fs::write("/proc/self/comm", own_program::NAME);
     // It leads a group already if it was started by hand.
     let _ = setsid();
     let failed = |error: io::Error| process_failed(&error);
@@ -135,8 +166,10 @@ pub(crate) fn run() -> Result<(), Failure> {
     // Without an end it is watched in vain, until the pipe is closed.
     let lease = CommandLease::new(end.unwrap_or(Instant(u64::MAX)));
     let process = process_of_output();
-    // By a guard before this one. A command that has just been started has stopped none.
-    let stopped = StoppedProcesses::found(process.map(|it| it.pid).as_slice());
+    let stopped = match replaces {
+        true => StoppedProcesses::found(process.map(|it| it.pid).as_slice()),
+        false => StoppedProcesses::default(),
+    };
     let mut command = GuardedCommand { lease, process, stopped };
     if watch(&input, &mut command).is_err() {
         // It ends the process all the same when the runner has ended.

@@ -34,6 +34,8 @@ mod lock;
 mod machine_notices;
 mod mounts;
 mod namespaces;
+mod offers;
+mod own_program;
 mod pack_cache;
 mod pack_writer;
 mod predict;
@@ -94,7 +96,11 @@ pub enum TaskCommand {
     Init,
     /// End a task's process when the runner has ended, and stop it while its lock is not confirmed.
     #[command(hide = true)]
-    Guard,
+    Guard {
+        /// Let what is stopped go on, too: a guard before this one may have stopped it
+        #[arg(long)]
+        replaces: bool,
+    },
 }
 
 impl TaskCommand {
@@ -102,7 +108,7 @@ impl TaskCommand {
     #[must_use]
     pub const fn uses_cluster(&self) -> bool {
         let backend = match self {
-            Self::Child(_) | Self::Init | Self::Guard => return false,
+            Self::Child(_) | Self::Init | Self::Guard { .. } => return false,
             Self::Predict(args) => &args.backend,
             Self::Run(args) => &args.storage.backend,
             Self::Ls(args) => &args.backend,
@@ -126,7 +132,7 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
     match &command {
         TaskCommand::Child(args) => return Err(become_command(args)),
         TaskCommand::Init => return init::run(),
-        TaskCommand::Guard => return guard::run(),
+        TaskCommand::Guard { replaces } => return guard::run(*replaces),
         _ => {}
     }
     session::run(global, |session| async move {
@@ -140,7 +146,7 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
             TaskCommand::Submit(args) => bag::submit(session, args).await,
             TaskCommand::Agent(args) => bag::agent(session, args).await,
             TaskCommand::Bag(args) => bag::show(session, args).await,
-            TaskCommand::Child(_) | TaskCommand::Init | TaskCommand::Guard => Ok(()),
+            TaskCommand::Child(_) | TaskCommand::Init | TaskCommand::Guard { .. } => Ok(()),
         }
     })
 }
@@ -151,7 +157,10 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
 pub fn run_own(words: &[OsString]) -> Option<Result<(), Failure>> {
     match words {
         [task, init] if task == "task" && init == "init" => Some(init::run()),
-        [task, guard] if task == "task" && guard == "guard" => Some(guard::run()),
+        [task, guard] if task == "task" && guard == "guard" => Some(guard::run(false)),
+        [task, guard, flag] if task == "task" && guard == "guard" && flag == guard::REPLACES => {
+            Some(guard::run(true))
+        }
         [task, child, rest @ ..] if task == "task" && child == "child" => {
             Some(Err(become_command(&child_args(rest)?)))
         }

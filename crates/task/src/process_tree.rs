@@ -38,11 +38,27 @@ enum ProcessState {
 }
 
 impl ProcessState {
-    const fn of(stat: &ProcessStat) -> Self {
+    /// Returns that of the process with this id.
+    fn of(pid: u32, stat: &ProcessStat) -> Self {
         match stat.state {
             'T' => Self::Stopped,
             't' => Self::Traced,
             _ if stat.has_ended() => Self::Ended,
+            // Its first thread has ended before others.
+            'Z' => Self::of_threads(pid),
+            _ => Self::Running,
+        }
+    }
+
+    /// Returns that of a process whose first thread has ended.
+    fn of_threads(pid: u32) -> Self {
+        let stats = threads_of(pid).into_iter().filter_map(ProcessStat::of);
+        let states: Vec<char> =
+            stats.map(|it| it.state).filter(|it| !matches!(it, 'Z' | 'X')).collect();
+        match &states[..] {
+            [] => Self::Ended,
+            states if states.iter().all(|it| *it == 'T') => Self::Stopped,
+            states if states.contains(&'t') => Self::Traced,
             _ => Self::Running,
         }
     }
@@ -127,18 +143,25 @@ fn each_of(
         if parent.is_some_and(|parent| parent != stat.parent) {
             continue;
         }
-        each(RecordedProcess { pid, start_time: stat.start_time }, ProcessState::of(&stat));
+        each(RecordedProcess { pid, start_time: stat.start_time }, ProcessState::of(pid, &stat));
         waiting.extend(children_of(pid).into_iter().map(|child| (child, Some(pid))));
     }
 }
 
 /// Returns the children of all threads of a process.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let children = threads_of(pid).into_iter().filter_map(|thread| {
+        fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).ok()
+    });
     let children: Vec<String> = children.collect();
     let pids = children.iter().flat_map(|pids| pids.split_ascii_whitespace());
     pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Returns the ids of the threads of a process.
+fn threads_of(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Returns whether another process traces this one, as CRIU does while it dumps.
@@ -189,7 +212,7 @@ mod tests {
     }
 
     fn state_of(pid: u32) -> Option<ProcessState> {
-        ProcessStat::of(pid).map(|stat| ProcessState::of(&stat))
+        ProcessStat::of(pid).map(|stat| ProcessState::of(pid, &stat))
     }
 
     fn until(mut holds: impl FnMut() -> bool) {

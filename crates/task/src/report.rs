@@ -15,10 +15,11 @@ use crate::backend::TaskBackend;
 use crate::compaction::CompactedPacks;
 use crate::generations::{
     Generations, RemovedGenerations, StoredGeneration, StuckGeneration, distinct_packs, found,
-    highest_lock, is_of_generation, is_of_one, of_other_release,
+    highest_lock, is_of_generation, is_of_one,
 };
 use crate::lock::{LockWatch, TaskLock};
-use crate::runner::{absent, none_good, note_strange, opened, replaced};
+use crate::offers::{OfferedGenerations, absent, replaced};
+use crate::runner::{note_strange, opened};
 use crate::task_failure::{TaskFailure, system_error};
 
 /// A task as `task ls` shows it: what is known without its key.
@@ -335,16 +336,9 @@ async fn collected(
 ) -> Result<Collected, Failure> {
     let looked = generations.look().await?;
     lock.follow(highest_lock(&looked));
-    if let Some(failure) = of_other_release(&looked) {
-        return Err(failure.clone());
-    }
-    let bad = looked.iter().filter_map(|(_, manifest)| manifest.as_ref().err());
-    bad.clone().for_each(|failure| session.output.note(&failure.cause));
-    if let Some(first) = bad.clone().next()
-        && looked.iter().all(|(_, manifest)| manifest.is_err())
-    {
-        return Err(none_good(&generations.task, first));
-    }
+    let mut offered = OfferedGenerations::to_runner(&looked, false);
+    offered.next(generations, session.output).await?;
+    offered.print_others(session.output);
     let removed = generations.collect(&found(&looked), keep, &[], lock).await?;
     let RemovedGenerations { plan, stuck } = removed;
     let (mut good, mut refused) = (Vec::new(), Vec::new());

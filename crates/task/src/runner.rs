@@ -31,6 +31,7 @@ use crate::lock::{self, LockWatch, TaskLock};
 use crate::machine_notices::MachineNotices;
 use crate::mounts;
 use crate::namespaces::TaskNamespaces;
+use crate::offers::{OfferedGenerations, absent};
 use crate::predict::measure;
 use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
@@ -52,10 +53,6 @@ const FURTHER_LOCK_WITHIN: Duration = Duration::from_millis(20);
 
 /// How long a task may take to install its handler before the runner prints that there is none.
 const HANDLES_WITHIN: Duration = Duration::from_secs(1);
-
-/// How often `task restore` looks which generations there are, if a runner replaces each while it
-/// is read. Chosen, not measured.
-const LOOKS_MAX: usize = 5;
 
 /// `task run`.
 pub(crate) async fn run(session: Session, args: RunArgs) -> Result<(), Failure> {
@@ -125,7 +122,7 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
         return Err(absent(&name, &backend));
     }
     let _lock = StateLock::take(&args.state)?;
-    let manifest = newest(&session, &generations, looked, &args.state).await?;
+    let manifest = newest(&session, &generations, &looked, &args.state).await?;
     let report = RunReport {
         name,
         restored: Some(manifest.generation),
@@ -419,37 +416,22 @@ impl Start<'_> {
     }
 
     /// Starts a task from its newest generation that is good, or from nothing if there is none.
+    /// Which one that is, [`OfferedGenerations`] has.
     async fn begin(
         &self,
         looked: &[CheckedGeneration],
         must_restore: bool,
     ) -> Result<StartedTask, Failure> {
-        let mut refused: Option<Failure> = None;
-        for (number, stored) in looked {
-            let begun = match stored {
-                Ok(_) => self.restored(*number).await?,
-                Err(failure) if TaskFailure::OtherRelease.is(failure) => {
-                    return Err(failure.clone());
-                }
-                Err(failure) => Err(failure.clone()),
-            };
-            match begun {
+        let output = self.session.output;
+        let mut offered = OfferedGenerations::to_runner(looked, must_restore);
+        while let Some(number) = offered.next(self.generations, output).await? {
+            match self.restored(number).await? {
                 Ok((task, driver, manifest)) => {
-                    self.session.output.note(format_args!("restored generation {number}"));
+                    output.note(format_args!("restored generation {number}"));
                     return Ok((task, driver, Some(manifest)));
                 }
-                Err(failure) => {
-                    self.session.output.note(&failure.cause);
-                    refused.get_or_insert(failure);
-                }
+                Err(failure) => offered.refused(number, failure)?,
             }
-        }
-        let (task, backend) = (&self.generations.task, &self.generations.backend);
-        if let Some(first) = refused {
-            return Err(none_good(task, &first));
-        }
-        if must_restore {
-            return Err(absent(task, backend));
         }
         self.note_own_disk();
         let (task, driver) = self.started(false).await?;
@@ -566,68 +548,28 @@ impl Start<'_> {
     }
 }
 
-/// Returns the failure of a task whose generations are all refused, the first one for this reason.
-pub(crate) fn none_good(task: &str, first: &Failure) -> Failure {
-    let cause = format!("no generation of {task} can be restored; {}", first.cause);
-    let failure = TaskFailure::NoGeneration.failure(Exit::Partial, cause);
-    if TaskFailure::OtherKey.is(first) {
-        let next = "the same with the --key that they were made with, or with another --name";
-        return failure.next(next);
-    }
-    failure.next(format_args!("sanderling task verify --name {task}, which reads all of them"))
-}
-
-/// Returns the failure of a reader that has found none: a runner has removed each meanwhile.
-pub(crate) fn replaced(task: &str) -> Failure {
-    let cause = format!("a runner of {task} has replaced each generation while it was read");
-    let next = "the same again, or with a longer --interval or a larger --keep of the runner";
-    Failure::new(Exit::Unavailable, FailureKind::TaskBusy, cause).next(next)
-}
-
-/// Unpacks the newest generation that is good into a state directory; returns its manifest. Each
-/// that is not is reported. A runner at work may replace generations while they are read: those
-/// that it has removed are left out, and if none that is left is good, it looks again.
+/// Unpacks the newest generation that is good into a state directory; returns its manifest. A
+/// runner at work may replace generations while they are read.
 ///
 /// # Errors
-/// There are generations and none is good, or each was replaced; there are none any more; a newer
-/// one was written by another release.
+/// As [`OfferedGenerations::next`]; the state directory cannot be written.
 async fn newest(
     session: &Session,
     generations: &Generations,
-    mut looked: Vec<CheckedGeneration>,
+    looked: &[CheckedGeneration],
     state: &Path,
 ) -> Result<CheckpointManifest, Failure> {
-    let (task, backend) = (&generations.task, &generations.backend);
-    for _ in 0..LOOKS_MAX {
-        let mut refused: Option<Failure> = None;
-        for (number, stored) in &looked {
-            let restored = match stored {
-                Ok(_) => generations.unpack(*number, state).await,
-                Err(failure) => Err(failure.clone()),
-            };
-            match restored {
-                Ok(manifest) => {
-                    session.output.note(format_args!("restored generation {number}"));
-                    return Ok(manifest);
-                }
-                Err(failure) if is_of_generation(&failure) => {
-                    if Generations::numbers(backend).await?.contains(number) {
-                        session.output.note(&failure.cause);
-                        refused.get_or_insert(failure);
-                    }
-                }
-                Err(failure) => return Err(failure),
+    let mut offered = OfferedGenerations::to_reader(looked);
+    while let Some(number) = offered.next(generations, session.output).await? {
+        match generations.unpack(number, state).await {
+            Ok(manifest) => {
+                session.output.note(format_args!("restored generation {number}"));
+                return Ok(manifest);
             }
+            Err(failure) => offered.refused(number, failure)?,
         }
-        let seen: BTreeSet<u64> = looked.iter().map(|(number, _)| *number).collect();
-        let there: BTreeSet<u64> = Generations::numbers(backend).await?.into_iter().collect();
-        if seen == there {
-            let first = refused.map(|first| none_good(task, &first));
-            return Err(first.unwrap_or_else(|| absent(task, backend)));
-        }
-        looked = generations.look().await?;
     }
-    Err(replaced(task))
+    Err(absent(&generations.task, &generations.backend))
 }
 
 /// Refuses a state directory that has the checkpoints or their key, or lies among the checkpoints:
@@ -715,12 +657,6 @@ fn default_key() -> Result<PathBuf, Failure> {
     contexts.map(|path| path.with_file_name("task.key")).map_err(|error| {
         Failure::caused(Exit::Failure, FailureKind::TaskKey, error).next("the same with --key FILE")
     })
-}
-
-/// Returns the failure of a task without checkpoints.
-pub(crate) fn absent(task: &str, backend: &TaskBackend) -> Failure {
-    let cause = format!("the task {task} has no checkpoint in {backend}");
-    TaskFailure::NoGeneration.failure(Exit::NotFound, cause).next("sanderling task ls")
 }
 
 /// Returns the name of a task that was given none: two commands have two names.

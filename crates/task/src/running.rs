@@ -8,7 +8,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 use sanderling_command::output::Output;
-use sanderling_command::process;
 use tokio::process::Child;
 use tokio::time::timeout;
 
@@ -18,6 +17,7 @@ use crate::lease::LeaseEnd;
 use crate::namespaces::{
     InitReply, InitRequest, NamespacesHandle, TaskEnd, TaskNamespaces, bytes_of,
 };
+use crate::own_program::own_program;
 
 /// How long an interrupted task may take to end after its SIGTERM. Half of what Docker leaves a
 /// container (`docker stop`, 10 s), so that a runner in one still gives the task's lock back.
@@ -80,7 +80,7 @@ impl RunningTask {
         lease: LeaseEnd,
         output: Output,
     ) -> Result<Self, Failure> {
-        let mut command = process::program()?;
+        let mut command = own_program()?;
         let own = std::process::id().to_string();
         command.args(["task", "child", "--parent", &own, "--"]).args(words);
         command.envs(environment.variables()?);
@@ -96,7 +96,7 @@ impl RunningTask {
                 format_args!("cannot start the task: {error}"),
             )
         })?;
-        let (guard, lease) = match Guard::start(process.id(), lease.clone()) {
+        let (guard, lease) = match Guard::start(process.id(), lease.clone(), output) {
             Ok(guard) => (Some(guard), lease),
             Err(failure) => {
                 let cause = &failure.cause;

@@ -325,6 +325,7 @@ impl<'a> Runner<'a> {
             notice: None,
             failure: None,
             newest,
+            prints_stored: true,
             task_end: None,
         }
     }
@@ -441,10 +442,14 @@ impl<'a> Runner<'a> {
             DumpPolicy::Baseline => dumps.given_up.clear(),
         }
         watch.newest = Some(number);
+        // The log of an agent has those of all its tasks.
+        let prints = std::mem::replace(&mut watch.prints_stored, self.run_record.is_none());
         let (took_millis, in_turn) = (Millis::from(took), Millis::from(in_turn));
         let end = DumpEnd::Stored { took: took_millis, in_turn, worked_until };
         watch.hand_over(RunnerInput::Dumped(end));
-        self.note_taken(&manifest, took, watch.interval());
+        if prints {
+            self.note_taken(&manifest, took, watch.interval());
+        }
         dumps.newest = Some(manifest);
     }
 

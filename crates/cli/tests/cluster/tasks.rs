@@ -185,7 +185,7 @@ impl TaskRunner {
     pub(crate) fn guard(&self) -> u32 {
         let is_guard = |pid: &u32| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.ends_with(b"\0task\0guard\0")
+            String::from_utf8_lossy(&words).contains("\0task\0guard\0")
         };
         until("the guard is started", SOON, || self.children().into_iter().find(is_guard))
     }

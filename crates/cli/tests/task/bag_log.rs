@@ -59,6 +59,36 @@ fn agent_names_a_damaged_generation_that_it_passes_over() {
 }
 
 #[test]
+fn agent_prints_a_checkpoint_only_where_what_becomes_of_them_changes() {
+    let place = Place::new();
+    let [fails, go] = ["fails", "go"].map(|name| place.path(name).display().to_string());
+    // With the first word its state cannot be written.
+    let link = format!(r#"[ -e {fails} ] && ln -s failed "$SANDERLING_TASK_STATE/done""#);
+    let save = format!(r#"trap '{link} || : > "$SANDERLING_TASK_STATE/done"' USR1"#);
+    submit(&place, &[], &format!("{save}; while [ ! -e {go} ]; do sleep 0.05; done"));
+    let mut agent = place.agent("spot", &[]);
+    let stored = place.path("backend/bag.000001/generations");
+    let newest = || {
+        let newest = objects(&stored).pop()?;
+        newest.file_name()?.to_str()?.parse::<u64>().ok()
+    };
+    let until_stored = |count: u64| {
+        let before = newest().unwrap_or(0);
+        until("generations", SOON, || (newest()? > before + count).then_some(()));
+    };
+    until_stored(3);
+    assert_eq!(log(&place).matches("taken by").count(), 1, "{}", log(&place));
+    std::fs::write(place.path("fails"), "").expect("written");
+    until_logged(&place, "task 1: no checkpoint: error: the task could not write its state");
+    std::fs::remove_file(place.path("fails")).expect("removed");
+    until_stored(3);
+    assert_eq!(log(&place).matches("taken by").count(), 2, "{}", log(&place));
+    std::fs::write(place.path("go"), "").expect("written");
+    assert_eq!(place.show(&["--wait"]).0, 0);
+    assert!(agent.wait().expect("waited for").success());
+}
+
+#[test]
 fn agent_names_the_task_that_has_no_checkpoint_and_the_reason() {
     let place = Place::new();
     let go = place.path("go").display().to_string();

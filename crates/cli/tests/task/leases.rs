@@ -2,7 +2,9 @@
 //! their commands are stopped before another runner starts the task, and go on if none did.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::bag::send;
@@ -375,6 +377,177 @@ fn stopped_command_whose_guard_is_killed_goes_on_when_its_lock_is_confirmed() {
     place.assert_alone(&run);
     runner.kill();
     Ticking::until_ended(&pids);
+}
+
+/// The program that the tests run.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sanderling");
+
+/// As at an upgrade: another program has the name of the runner's.
+#[test]
+fn guard_of_a_runner_whose_program_was_replaced_is_started_again() {
+    let directory = TempDir::new().expect("a directory");
+    let backend = directory.path().join("backend");
+    let mut place = Ticking::new(TaskPlace::in_directory(&backend, 0));
+    let program = directory.path().join("sanderling");
+    // This process never has it open for writing: one that it starts meanwhile would, too.
+    let copied = Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp");
+    assert!(copied.success());
+    place.0.variables = vec![("PROGRAM", program.clone())];
+    let around = ["sh", "-c", "exec \"$PROGRAM\" \"$@\""];
+    let mut runner = place.start("runner", &around, &LOCK_AGE);
+    let run = place.until_run(None);
+    place.0.until_after(0, &mut runner);
+    let (guard, pids) = (runner.guard(), place.pids(&run));
+    let other = directory.path().join("other");
+    std::fs::write(&other, "another release").expect("written");
+    std::fs::rename(&other, &program).expect("replaced");
+    send(guard, Signal::KILL);
+    until("another guard", SOON, || (runner.guard() != guard).then_some(()));
+    take_away(backend.join("count"));
+    place.until_stopped(&run);
+    assert!(!runner.log().contains("is not stopped"), "{}", runner.log());
+    runner.kill();
+    Ticking::until_ended(&pids);
+}
+
+#[test]
+fn guard_that_cannot_be_started_again_is_noted_once_and_tried_until_it_can() {
+    let directory = TempDir::new().expect("a directory");
+    let backend = directory.path().join("backend");
+    let mut place = Ticking::new(TaskPlace::in_directory(&backend, 0));
+    let program = directory.path().join("program");
+    let link = || std::os::unix::fs::symlink(PROGRAM, &program).expect("linked");
+    link();
+    place.0.variables = vec![("SANDERLING_EXE", program.clone())];
+    let mut runner = place.start("runner", &[], &LOCK_AGE);
+    let run = place.until_run(None);
+    place.0.until_after(0, &mut runner);
+    let guard = runner.guard();
+    std::fs::remove_file(&program).expect("removed");
+    send(guard, Signal::KILL);
+    let missing = "the command is not stopped if the lock is lost: the task is not guarded";
+    runner.until_logged(missing, 1);
+    // As long as some attempts.
+    pass(Duration::from_secs(1));
+    assert_eq!(runner.log().matches(missing).count(), 1, "{}", runner.log());
+    link();
+    runner.until_logged("the command is stopped again if the lock is lost", 1);
+    take_away(backend.join("count"));
+    place.until_stopped(&run);
+    runner.kill();
+}
+
+/// Lets guards of a place wait at their begin, as on a busy machine, whose words match a pattern of
+/// the shell, until there is a file `go`.
+fn slow_guards(place: &mut TaskPlace, pattern: &str) -> PathBuf {
+    let (script, go) = (place.path("slow.sh"), place.path("go"));
+    let text = format!(
+        r#"looks=0
+case "$*" in
+{pattern})
+    while [ ! -e {go} ] && [ $looks -lt 1200 ]; do sleep 0.05; looks=$((looks + 1)); done
+esac
+exec {PROGRAM} "$@"
+"#,
+        go = go.display()
+    );
+    std::fs::write(&script, text).expect("written");
+    let program = format!("sh\u{1f}{}", script.display());
+    place.variables = vec![("SANDERLING_EXE", PathBuf::from(program))];
+    go
+}
+
+/// Waits until a guard has begun to watch its pipe: it has its timer then.
+fn until_watching(guard: u32) {
+    let is_timer = |link: PathBuf| link.to_string_lossy().contains("timerfd");
+    until("the guard watches", SOON, || {
+        let open = std::fs::read_dir(format!("/proc/{guard}/fd")).ok()?.flatten();
+        let mut links = open.filter_map(|it| std::fs::read_link(it.path()).ok());
+        links.any(is_timer).then_some(())
+    });
+}
+
+fn number_in(file: &Path) -> Option<u32> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// The first guard has stopped nothing: no guard was before it.
+#[test]
+fn what_a_command_has_stopped_before_its_first_guard_looks_stays_stopped() {
+    let directory = TempDir::new().expect("a directory");
+    let mut place = TaskPlace::in_directory(&directory.path().join("backend"), 0);
+    let go = slow_guards(&mut place, "'task guard'");
+    let [pid, on] = ["pid", "on"].map(|name| place.path(name));
+    let script = format!(
+        "echo $$ > {}; kill -STOP $$; echo > {}; while :; do sleep 0.05; done",
+        pid.display(),
+        on.display()
+    );
+    let runner = place.runner_of("runner", &[], &[], &["sh".into(), "-c".into(), script.into()]);
+    let pid = until("the command has begun", SOON, || number_in(&pid));
+    until("it has stopped itself", SOON, || (state_of(pid) == Some('T')).then_some(()));
+    std::fs::write(go, "").expect("written");
+    until_watching(runner.guard());
+    pass(Duration::from_secs(1));
+    assert!(state_of(pid) == Some('T') && !on.exists(), "{}", runner.log());
+    send(pid, Signal::CONT);
+    until("it goes on", SOON, || on.exists().then_some(()));
+}
+
+/// Counts in a second thread, after the first one has ended alone: by the kernel's call.
+const THREAD_TICKER: &str = r#"
+import ctypes, os, platform, sys, threading, time
+
+def count():
+    while True:
+        with open(sys.argv[2], "a") as file:
+            file.write(".")
+        time.sleep(0.01)
+
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+threading.Thread(target=count).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"#;
+
+/// The next guard begins only after the lock is confirmed: it finds what the one before it has
+/// stopped by the threads that are left.
+#[test]
+fn command_whose_first_thread_has_ended_goes_on_after_its_guard_was_killed() {
+    let directory = TempDir::new().expect("a directory");
+    let backend = directory.path().join("backend");
+    let mut place = TaskPlace::in_directory(&backend, 0);
+    let go = slow_guards(&mut place, "'task guard --replaces'");
+    let [program, pid, counts] = ["threads.py", "pid", "counts"].map(|name| place.path(name));
+    std::fs::write(&program, THREAD_TICKER).expect("written");
+    let words: [OsString; 4] =
+        ["python3".into(), program.into(), pid.clone().into(), counts.clone().into()];
+    let runner = place.runner_of("runner", &[], &LOCK_AGE, &words);
+    let count = || std::fs::metadata(&counts).map_or(0, |it| it.len());
+    let pid = until("the command has begun", SOON, || number_in(&pid));
+    until("its first thread alone has ended", SOON, || {
+        (state_of(pid) == Some('Z') && count() > 0).then_some(())
+    });
+    let threads = || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+        let ids = threads.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        ids.filter(|id| *id != pid).collect::<Vec<_>>()
+    };
+    let are_stopped = || {
+        let threads = threads();
+        !threads.is_empty() && threads.into_iter().all(|id| state_of(id) == Some('T'))
+    };
+    // Without a guard nothing would stop it.
+    until_watching(runner.guard());
+    let (here, away) = (backend.join("count"), backend.join("away"));
+    until("it is away", SOON, || std::fs::rename(&here, &away).ok());
+    until("it is stopped", SOON, || are_stopped().then_some(()));
+    send(runner.guard(), Signal::KILL);
+    std::fs::rename(&away, &here).expect("back");
+    runner.until_logged("the lock is confirmed again", 1);
+    let before = count();
+    std::fs::write(go, "").expect("written");
+    until("it goes on", SOON, || (count() > before + 10).then_some(()));
 }
 
 /// The notice comes while the command is stopped, and the backend is back before its deadline.

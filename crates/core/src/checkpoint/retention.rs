@@ -70,6 +70,60 @@ impl RemovalPlan {
     }
 }
 
+/// The generations that were found, as far as their manifests are listed now.
+///
+/// A backend may have lost a manifest although it had taken it. Such a generation does not count
+/// among those that are kept. Its packs stay: a list may be behind.
+#[derive(Debug, Clone)]
+pub struct ListedGenerations {
+    counted: Vec<FoundGeneration>,
+    /// The packs of the others.
+    unlisted: BTreeSet<PackId>,
+}
+
+impl ListedGenerations {
+    /// Takes what was found, and the numbers that are listed now.
+    #[must_use]
+    pub fn new(found: &[FoundGeneration], listed: &BTreeSet<u64>) -> Self {
+        let (counted, others): (Vec<_>, Vec<_>) =
+            found.iter().cloned().partition(|it| listed.contains(&it.number));
+        let packs = others.iter().flat_map(|it| it.packs.iter().flatten());
+        Self { counted, unlisted: packs.map(|pack| pack.id).collect() }
+    }
+
+    /// Returns those that are listed.
+    #[must_use]
+    pub fn counted(&self) -> &[FoundGeneration] {
+        &self.counted
+    }
+
+    /// Returns what to remove, as [`removal_plan`] does.
+    #[must_use]
+    pub fn removal_plan(
+        &self,
+        stored: &BTreeMap<PackId, u64>,
+        keep: usize,
+        durable: Option<&BTreeSet<u64>>,
+    ) -> RemovalPlan {
+        let mut plan = removal_plan(&self.counted, stored, keep, durable);
+        plan.packs.retain(|pack| !self.unlisted.contains(pack));
+        plan
+    }
+
+    /// Returns a generation that stays because what has its name cannot be removed. Without a
+    /// manifest, as in place of which a directory is, it names no packs, and enough whole
+    /// generations are newer. One that was not found may name any.
+    #[must_use]
+    pub fn stuck(&self, number: u64, has_manifest: bool) -> FoundGeneration {
+        let found = self.counted.iter().find(|it| it.number == number);
+        let packs = match has_manifest {
+            true => found.and_then(|it| it.packs.clone()),
+            false => Some(Vec::new()),
+        };
+        FoundGeneration { number, lock: None, packs, replaced_by: None }
+    }
+}
+
 /// Returns what to remove so that the newest `keep` whole generations stay. Which is newer, their
 /// [`GenerationRank`] decides.
 ///
@@ -273,6 +327,35 @@ mod tests {
         // One that is no manifest, such as a directory, names none.
         let none = FoundGeneration { packs: Some(vec![]), ..unreadable(1) };
         assert_eq!(plan(&[none]), (vec![2], vec![id(1), id(2), id(3), id(9)]));
+    }
+
+    #[test]
+    fn generation_that_is_not_listed_does_not_count_and_its_packs_stay() {
+        let found = [generation(1, &[1]), generation(2, &[2]), generation(3, &[3])];
+        let stored = stored(&[1, 2, 3, 9]);
+        let plan = |listed: &[u64]| {
+            let listed = ListedGenerations::new(&found, &listed.iter().copied().collect());
+            let plan = listed.removal_plan(&stored, 1, None);
+            (plan.generations, plan.packs)
+        };
+        assert_eq!(plan(&[1, 2, 3]), (vec![1, 2], vec![id(1), id(2), id(9)]));
+        assert_eq!(plan(&[1, 2]), (vec![1], vec![id(1), id(9)]), "the backend has lost 3");
+        assert_eq!(plan(&[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn packs_of_a_generation_that_cannot_be_removed_stay_unless_it_has_no_manifest() {
+        let found = [generation(1, &[1]), generation(2, &[2])];
+        let listed = ListedGenerations::new(&found, &BTreeSet::from([1, 2]));
+        let plan = |stuck: &[FoundGeneration]| {
+            let mut plan = listed.removal_plan(&stored(&[1, 2, 9]), 1, None);
+            plan.leave(stuck);
+            (plan.generations, plan.packs)
+        };
+        assert_eq!(plan(&[]), (vec![1], vec![id(1), id(9)]));
+        assert_eq!(plan(&[listed.stuck(1, true)]), (vec![], vec![id(9)]));
+        assert_eq!(plan(&[listed.stuck(1, false)]), (vec![], vec![id(1), id(9)]));
+        assert_eq!(plan(&[listed.stuck(7, true)]), (vec![1], vec![]), "it may name any");
     }
 
     #[test]

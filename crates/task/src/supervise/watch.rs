@@ -48,6 +48,9 @@ pub(super) struct TaskWatch<'a> {
     pub(super) failure: Option<Failure>,
     /// The generation from which a restart goes on.
     pub(super) newest: Option<u64>,
+    /// Whether the next generation that is stored is printed: each one of a runner alone, and of an
+    /// agent's task the first one, and the first one after another line about the run.
+    pub(super) prints_stored: bool,
     /// How the task has ended.
     pub(super) task_end: Option<Result<TaskEnd, Failure>>,
 }
@@ -198,7 +201,10 @@ impl TaskWatch<'_> {
         let mut has_other_work = false;
         while let Some(output) = self.machine.poll_output() {
             match output {
-                RunnerOutput::Note(note) => self.print(note),
+                RunnerOutput::Note(note) => {
+                    self.prints_stored = true;
+                    self.print(note);
+                }
                 RunnerOutput::Turn { dump, rest } => self.turn().at_notice(dump, rest),
                 RunnerOutput::Work(work) => {
                     // What follows a dump belongs to it.

@@ -1,0 +1,28 @@
+//! This program, as a runner starts it again beside itself.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use sanderling_command::failure::Failure;
+use sanderling_command::process;
+
+/// The program of the process that reads it, also where its file has got another name or another
+/// content since, as by an upgrade.
+const OWN: &str = "/proc/self/exe";
+
+/// The name that the program has in the list of processes, instead of [`OWN`].
+pub(crate) const NAME: &str = "sanderling";
+
+/// Returns the command that runs this very program again. A variable of the environment that names
+/// another one counts, as in [`process::program`].
+///
+/// # Errors
+/// As [`process::program`].
+pub(crate) fn own_program() -> Result<Command, Failure> {
+    if std::env::var_os(process::PROGRAM).is_some_and(|words| !words.is_empty()) {
+        return process::program();
+    }
+    let mut command = Command::new(OWN);
+    command.arg0(NAME);
+    Ok(command)
+}
