@@ -154,7 +154,7 @@ Reads = dict[str, dict[str, Callable[[], pa.Table | pa.RecordBatchReader]]]
 
 
 def reads(files: Path, store: sanderling.Store, table: pa.Table) -> Reads:
-    """Returns what is read, by whom."""
+    """Returns what is read, by library."""
     parquet, lz4 = files / "sales.parquet", files / "sales.lz4"
     plain = files / "sales.feather"
     feather = pa.feather.read_table

@@ -32,7 +32,7 @@ RESULTS = ROOT / "bench" / "results"
 
 
 def main() -> int:
-    """Runs the rows that were asked for and returns the exit code: 1 when one could not be."""
+    """Runs the rows that were requested and returns the exit code: 1 when one could not be."""
     options = arguments()
     if options.show:
         kept = json.loads(options.show.read_text())
@@ -130,7 +130,7 @@ def run_row(world: World, row: Row) -> list[Outcome]:
     seconds = time.monotonic() - began
     for outcome in outcomes:
         cells = " ".join(table.cells(outcome)[2:7])
-        packages.say(f"row {row.number}: {outcome.goal.name}: {cells} ({seconds:.0f} s)")
+        packages.note(f"row {row.number}: {outcome.goal.name}: {cells} ({seconds:.0f} s)")
     return outcomes
 
 

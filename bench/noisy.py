@@ -4,7 +4,7 @@
     bench/noisy.py --seconds 5 --hog usage,list
 
 Starts a cluster of one namenode and some datanodes on loopback and runs `sanderling bench noisy`
-on it, with the flags that this script does not know.
+on it, with the flags that this script does not define.
 """
 
 from __future__ import annotations

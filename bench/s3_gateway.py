@@ -2,7 +2,7 @@
 """Compares the S3 gateway with versitygw on tmpfs: 1 MiB objects, eight connections.
 
 Both serve the same signed requests of one load generator, which signs and hashes before the clock
-runs; rounds alternate. Told are processor seconds of all servers per GiB, and throughput.
+runs; rounds alternate. The results are processor seconds of all servers per GiB, and throughput.
 
 versitygw: `go install github.com/versity/versitygw/cmd/versitygw@v1.8.0`, then VERSITYGW=path.
 """
@@ -52,10 +52,10 @@ def sign(method: str, host: str, path: str, payload: str) -> bytes:
     headers["authorization"] = (
         f"AWS4-HMAC-SHA256 Credential={KEY}/{scope},SignedHeaders={names},Signature={signature}"
     )
-    told = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     length = f"content-length: {MIB}\r\n" if payload != EMPTY and method == "PUT" else ""
     length = length or ("content-length: 0\r\n" if method == "PUT" else "")
-    return f"{method} {path} HTTP/1.1\r\n{told}{length}\r\n".encode()
+    return f"{method} {path} HTTP/1.1\r\n{fields}{length}\r\n".encode()
 
 
 EMPTY = hashlib.sha256(b"").hexdigest()
@@ -70,7 +70,7 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = memoryview(bytearray(MIB + (64 << 10)))
 
-    def ask(self, head: bytes, body: bytes = b"") -> int:
+    def call(self, head: bytes, body: bytes = b"") -> int:
         """Sends a request and reads the answer; returns how long its body was."""
         self.socket.sendmsg([head, body[:0]])
         if body:
@@ -78,10 +78,10 @@ class Connection:
         have = 0
         while (end := bytes(self.buffer[:min(have, 16384)]).find(b"\r\n\r\n")) < 0:
             have += self.read(have)
-        said = bytes(self.buffer[:end]).decode().lower()
-        if said.split(" ", 2)[1] not in ("200", "204"):
+        reply = bytes(self.buffer[:end]).decode().lower()
+        if reply.split(" ", 2)[1] not in ("200", "204"):
             raise AssertionError(bytes(self.buffer[:have]))
-        lengths = [line for line in said.split("\r\n") if line.startswith("content-length:")]
+        lengths = [line for line in reply.split("\r\n") if line.startswith("content-length:")]
         length = int(lengths[0].split(":")[1]) if lengths else 0
         have -= end + 4
         while have < length:
@@ -120,7 +120,7 @@ class Side:
             try:
                 for at in range(requests):
                     head = heads[number][at % OBJECTS]
-                    length = connected[number].ask(head, body if what == "put" else b"")
+                    length = connected[number].call(head, body if what == "put" else b"")
                     if what == "get" and length != MIB:
                         raise AssertionError(f"{length} bytes came")
             except BaseException as error:
@@ -153,8 +153,8 @@ def ours(program: str, directory: Path) -> Side:
         command += ["--namenode", namenode] if namenode else []
         server = Server(name, command, directory / f"{name}.log")
         servers.append(server)
-        said = server.serves(lambda it=ready: it.exists() and it.read_text())
-        address = json.loads(said)["address"]
+        text = server.serves(lambda it=ready: it.exists() and it.read_text())
+        address = json.loads(text)["address"]
         namenode = namenode or address
     return Side("sanderling", address, servers)
 
@@ -179,7 +179,7 @@ def theirs(program: str, directory: Path) -> Side:
     return Side("versitygw", address, [server])
 
 
-def told(sides: list[Side], what: str) -> dict[str, Any]:
+def summary(sides: list[Side], what: str) -> dict[str, Any]:
     """Returns the medians of one kind of request and how the sides compare."""
     row: dict[str, Any] = {"request": what}
     for side in sides:
@@ -219,7 +219,7 @@ def main() -> None:
                 directory.mkdir()
                 sides.append(theirs(options.versitygw, directory))
             for side in sides:
-                Connection(side.address).ask(sign("PUT", side.address, "/bench", EMPTY))
+                Connection(side.address).call(sign("PUT", side.address, "/bench", EMPTY))
                 side.measure("put", options.connections, OBJECTS, body)
                 side.cpu["put"].clear()
                 side.rate["put"].clear()
@@ -233,7 +233,7 @@ def main() -> None:
                     server.process.kill()
                     server.process.wait()
     for what in ["put", "get"]:
-        print(json.dumps(told(sides, what)))
+        print(json.dumps(summary(sides, what)))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     bench/scrub.py --rounds 5
 
 Two clusters of one datanode hold the same data in memory. One is not scrubbed, the other at a rate
-(by default that of a datanode). First nobody reads: the difference in processor time is the
-scrub's, said per second and per GiB. Then each round reads 1 MiB blocks and 4 KiB ranges from both,
+(by default that of a datanode). At first there are no readers: the difference in processor time is
+the scrub's, per second and per GiB. Then each round reads 1 MiB blocks and 4 KiB ranges from both,
 in turn one or the other first; a line is the median of the rounds' ratios, scrubbed divided by not
 scrubbed, with the lowest and the highest.
 """

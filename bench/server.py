@@ -45,8 +45,8 @@ class Server:
 
         def asked() -> Any:
             if self.process.poll() is not None:
-                said = self.log.read_text(errors="replace")[-LOG_BYTES:].strip()
-                raise Unavailable(f"{self.name} ended with {self.process.returncode}: {said}")
+                end = self.log.read_text(errors="replace")[-LOG_BYTES:].strip()
+                raise Unavailable(f"{self.name} ended with {self.process.returncode}: {end}")
             return is_ready()
 
         return machine.until(f"{self.name} serves", asked)

@@ -48,7 +48,7 @@ class Judged(unittest.TestCase):
         self.assertEqual((record["target"], record["reached"]), (0.8, True))
         self.assertEqual([one["value"] for one in record["rounds"]], [0.5, 2.0, 1.0])
 
-    def test_row_that_was_cut_short_is_not_reached_and_says_why(self) -> None:
+    def test_row_that_was_cut_short_is_not_reached_and_has_the_reason(self) -> None:
         record = outcome(AT_LEAST, 2.0, why_not="redis-server is not there").record()
         self.assertFalse(record["reached"])
         self.assertIsNone(record["ratio"])

@@ -103,11 +103,11 @@ def measure(world: World) -> dict[str, float]:
     """Measures one cluster."""
     found: dict[str, float] = {}
     with fleet(world) as cluster:
-        said = {}
+        results = {}
         for name, kind, flags, figure in LINES:
-            if kind not in said:
-                said[kind] = cluster.bench(kind, *flags)
-            value = said[kind]
+            if kind not in results:
+                results[kind] = cluster.bench(kind, *flags)
+            value = results[kind]
             for key in figure:
                 value = value[key]
             found[name] = float(value)

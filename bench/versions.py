@@ -5,7 +5,7 @@
 
 Each build serves its own cluster and is its own client. In each round both are measured, in turn
 one or the other first; a line is the median of the rounds' ratios, after divided by before, with
-the lowest and the highest. For times and for processor time less is better: those lines say so.
+the lowest and the highest. For times and for processor time less is better: those lines are marked.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def in_turn(
     """Measures both sides once, the other one first in every second round."""
     figures: dict[int, float] = {}
     for at in (1, 0) if round_ % 2 else (0, 1):
-        said = sides[at].bench(line.kind, *flags)
-        value: object = said
+        result = sides[at].bench(line.kind, *flags)
+        value: object = result
         for key in line.figure:
             value = value[key] if isinstance(value, dict) else None
         if not isinstance(value, int | float):

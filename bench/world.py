@@ -35,7 +35,7 @@ class World:
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def keep(self, name: str, make: Callable[[], contextlib.AbstractContextManager[T]]) -> T:
-        """Returns what `make` opened when the row first asked for that name."""
+        """Returns what `make` opened when the row first requested that name."""
         if name not in self._kept:
             self._kept[name] = self._stack.enter_context(make())
         return self._kept[name]
@@ -65,7 +65,7 @@ class World:
 def run(command: list[str], seconds: float = SECONDS_MAX, **kept: Any) -> str:
     """Runs a command and returns what it printed.
 
-    Raises `Unavailable` with the end of what it said when it fails or does not end.
+    Raises `Unavailable` with the end of what it printed when it fails or does not end.
     """
     program = Path(command[0]).name
     try:
@@ -75,18 +75,18 @@ def run(command: list[str], seconds: float = SECONDS_MAX, **kept: Any) -> str:
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{program} did not end within {seconds:.0f} s") from error
     if ran.returncode:
-        said = (ran.stderr or ran.stdout).strip().splitlines()[-3:]
-        raise Unavailable(f"{program} ended with {ran.returncode}: {' / '.join(said)}")
+        output = (ran.stderr or ran.stdout).strip().splitlines()[-3:]
+        raise Unavailable(f"{program} ended with {ran.returncode}: {' / '.join(output)}")
     return ran.stdout
 
 
 def run_json(command: list[str], seconds: float = SECONDS_MAX, **kept: Any) -> Any:
     """Runs a command that prints JSON and returns that; refuses as `run` does."""
-    said = run(command, seconds, **kept)
+    output = run(command, seconds, **kept)
     try:
-        return json.loads(said)
+        return json.loads(output)
     except ValueError as error:
-        text = f"{Path(command[0]).name} printed no JSON: {said[-200:]}"
+        text = f"{Path(command[0]).name} printed no JSON: {output[-200:]}"
         raise Unavailable(text) from error
 
 

@@ -1,4 +1,4 @@
-"""Reads the table of cases and runs it against one interface; semantics.toml says how a case and a
+"""Reads the table of cases and runs it against one interface; semantics.toml shows how a case and a
 step look. The runners in bindings/python/tests and scripts use it. It needs nothing but Python.
 """
 
@@ -51,7 +51,7 @@ class Step:
     is_awaited: bool
 
     def has(self, name: str) -> bool:
-        """Whether an option says yes."""
+        """Whether an option is yes."""
         return self.options.get(name) == "yes"
 
     def attributes(self) -> dict[str, str]:

@@ -1,5 +1,5 @@
 //! Reads the table of cases and runs it against one interface. The simulator's and the client's
-//! runners include this file; `semantics.toml` says what a case and a step look like.
+//! runners include this file; `semantics.toml` shows what a case and a step look like.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "shared by tests, which may panic")]
 
@@ -209,7 +209,7 @@ impl Step {
         self.options.get(name).map(String::as_str)
     }
 
-    /// Tells whether an option says yes.
+    /// Returns whether an option is yes.
     pub fn is(&self, name: &str) -> bool {
         self.option(name) == Some("yes")
     }

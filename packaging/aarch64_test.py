@@ -38,7 +38,7 @@ class Case(dist_test.Case):
     def emulated(self, name: str, *words: str | Path, kind: str = "root") -> Path:
         """Writes a script that runs a program of aarch64 with its first arguments.
 
-        The kernel may know nothing of such programs, so what the program starts is the script.
+        The kernel may not support such programs, so what the program starts is the script.
         """
         script = self.place / name
         command = shlex.join(str(word) for word in (*aarch64_tools.emulator(kind), *words))
@@ -165,7 +165,7 @@ import sys
 
 import sanderling
 
-# The kernel may know nothing of programs of this machine: the servers are started by the script.
+# The kernel may not support programs of this machine: the servers are started by the script.
 sys.executable = os.environ["EMULATED"]
 with sanderling.Cluster.local(datanodes=2, dram_bytes=64 << 20) as cluster:
     store = sanderling.connect(cluster.address, timeout=60)

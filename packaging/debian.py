@@ -60,7 +60,7 @@ def settle(root: Path) -> None:
 
 
 def put_text(path: Path, text: str) -> None:
-    """Writes a file that everybody may read."""
+    """Writes a file that every user may read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o644)

@@ -37,7 +37,7 @@ PORT = 8000
 
 
 def main() -> int:
-    """Does what is asked and returns the exit code."""
+    """Does what is requested and returns the exit code."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("command", choices=["build", "check", "serve"])
     arguments.add_argument("--no-rust", action="store_true", help="leave rustdoc out")
@@ -85,10 +85,10 @@ def run(command: list[str], directory: Path) -> None:
     """Runs a command; ends with its output when it fails or warns."""
     strict = os.environ | {"RUSTDOCFLAGS": "-D warnings"}
     result = subprocess.run(command, cwd=directory, env=strict, capture_output=True, text=True)
-    said = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout + result.stderr)
-    if result.returncode or re.search(r"warning", said, re.IGNORECASE):
-        said = said.split("Traceback")[0]
-        raise SystemExit(f"{' '.join(command)}: exit code {result.returncode}\n{said}")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout + result.stderr)
+    if result.returncode or re.search(r"warning", text, re.IGNORECASE):
+        text = text.split("Traceback")[0]
+        raise SystemExit(f"{' '.join(command)}: exit code {result.returncode}\n{text}")
 
 
 def add_rust() -> None:

@@ -2,7 +2,7 @@
 """Runs the targets of fuzz/ with libFuzzer and prints executions and coverage of each.
 
 Builds them with coverage by the compiler that builds everything else; the flags are those of
-cargo-fuzz. What is found goes to target/fuzz/found/TARGET; the end of the log says how. With
+cargo-fuzz. What is found goes to target/fuzz/found/TARGET; the end of the log has the reason. With
 --keep, inputs that reach more code go into fuzz/corpus/TARGET, the smallest that reach all of it.
 
 With --executions the targets together run that many inputs, and each of them at least --floor, in

@@ -40,10 +40,10 @@ class Programs(unittest.TestCase):
         environment = self.fleet.client_environment()
         ran = subprocess.run([str(program), *words[1:]], env=environment, capture_output=True,
                              timeout=4 * SOON_SECONDS)
-        said = ran.stdout.decode() + ran.stderr.decode()
-        self.assertEqual(ran.returncode != 0, fails, f"{words}: {said}")
-        self.assertNotIn("panicked", said)
-        return said
+        text = ran.stdout.decode() + ran.stderr.decode()
+        self.assertEqual(ran.returncode != 0, fails, f"{words}: {text}")
+        self.assertNotIn("panicked", text)
+        return text
 
     def assert_back(self, name: str) -> None:
         """Compares what came back with what was sent."""
@@ -68,8 +68,8 @@ class Programs(unittest.TestCase):
         synced = self.run_client(*aws, "sync", str(self.tree), "s3://aws/tree/")
         self.assertNotIn("upload:", synced)
         self.run_client(*aws, "mv", "s3://aws/copied", "s3://aws/moved")
-        said = self.run_client(*aws, "cp", "s3://aws/none", "-", fails=True)
-        self.assertIn("404", said)
+        text = self.run_client(*aws, "cp", "s3://aws/none", "-", fails=True)
+        self.assertIn("404", text)
         self.run_client(*aws, "rb", "s3://aws", fails=True)
         self.run_client(*aws, "rm", "--recursive", "s3://aws/")
         self.run_client(*aws, "rb", "s3://aws")

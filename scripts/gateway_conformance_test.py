@@ -108,16 +108,16 @@ class Conformance(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.fleet = Fleet()
         cls.calls = Calls(cls.fleet.endpoint)
-        cls.said = ""
+        cls.report = ""
 
     @classmethod
     def tearDownClass(cls) -> None:
         cls.fleet.stop()
-        print(cls.said)
+        print(cls.report)
 
-    def test_gateway_answers_as_the_table_says(self) -> None:
+    def test_gateway_answers_as_the_table_requires(self) -> None:
         report = asyncio.run(run(SEMANTICS, NAME, self.calls))
-        type(self).said = str(report)
+        type(self).report = str(report)
         report.check()
 
     def test_wrong_cases_fail(self) -> None:

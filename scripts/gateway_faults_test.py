@@ -53,8 +53,8 @@ def refused(call: Any, **arguments: Any) -> tuple[str, int, int]:
     try:
         call(**arguments)
     except ClientError as error:
-        told = error.response["ResponseMetadata"]
-        return error.response["Error"]["Code"], told["HTTPStatusCode"], told["RetryAttempts"]
+        meta = error.response["ResponseMetadata"]
+        return error.response["Error"]["Code"], meta["HTTPStatusCode"], meta["RetryAttempts"]
     raise AssertionError(f"{call} was answered")
 
 
@@ -80,7 +80,7 @@ class Faults(unittest.TestCase):
         self.s3 = client(fleet.endpoint)
         return fleet
 
-    def test_lost_data_is_said_once_and_not_asked_for_again(self) -> None:
+    def test_lost_data_is_reported_once_and_not_requested_again(self) -> None:
         fleet = self.fleet(datanodes=1)
         self.s3.create_bucket(Bucket="lost")
         self.s3.put_object(Bucket="lost", Key="small", Body=b"in the catalog")
@@ -325,7 +325,7 @@ class Faults(unittest.TestCase):
         answer = exchanged(fleet.address, [head(signer, 17 * MIB), line])
         self.assertEqual(answer, (400, "InvalidRequest"))
 
-    def test_keys_bound_who_may_do_what(self) -> None:
+    def test_keys_bound_what_a_caller_may_do(self) -> None:
         fleet = self.fleet(datanodes=1)
         keys = fleet.directory / "keys.json"
         keys.write_text(json.dumps({"keys": [
@@ -409,10 +409,10 @@ class Faults(unittest.TestCase):
             put("first", **damage)
             second.list_buckets()
             self.assertEqual(refused(first.list_buckets), unknown)
-            said = [line for line in log.read_text().splitlines()
+            seen = [line for line in log.read_text().splitlines()
                     if "access keys stay the ones before" in line]
-            self.assertEqual(len(said), count, damage)
-            self.assertTrue("ERROR" in said[-1] and "keys.json" in said[-1], said)
+            self.assertEqual(len(seen), count, damage)
+            self.assertTrue("ERROR" in seen[-1] and "keys.json" in seen[-1], seen)
         keys.unlink()
         second.list_buckets()
         put("first")
@@ -420,7 +420,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(refused(second.list_buckets), unknown)
         self.assertNotIn(SECRET, fleet.logs())
 
-    def test_beyond_loopback_it_wants_keys_and_tls(self) -> None:
+    def test_beyond_loopback_it_needs_keys_and_tls(self) -> None:
         fleet = self.fleet(datanodes=1)
         words = [fleet.program, "gateway", "s3", "--listen", "0.0.0.0:0", "--http", "none"]
         ran = subprocess.run(words, env=fleet.environment(), capture_output=True,
@@ -471,9 +471,9 @@ class Garbage(unittest.TestCase):
         self.assertNotEqual(status, 500, answer[:2000])
         self.assertNotIn(b"panicked", answer)
         if status >= 400 and body and not is_head and b"application/xml" in head.lower():
-            said = xml.fromstring(body)
-            self.assertEqual(said.tag, "Error")
-            self.assertTrue(said.findtext("Code"))
+            root = xml.fromstring(body)
+            self.assertEqual(root.tag, "Error")
+            self.assertTrue(root.findtext("Code"))
 
     @settings(max_examples=150, **PATIENT)
     @given(st.binary(max_size=300))

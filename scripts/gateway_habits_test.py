@@ -207,7 +207,7 @@ class Habits(BucketTest):
                                           MultipartUpload={"Parts": parts})
         self.assertEqual(self.s3.get_object(Bucket=self.bucket, Key="k")["Body"].read(), data)
 
-    def test_xml_over_the_limit_is_told_so(self) -> None:
+    def test_xml_over_the_limit_is_refused(self) -> None:
         body = b"<Delete>" + b" " * (9 * MIB) + b"</Delete>"
         for method, path in [("POST", "/?delete"), ("PUT", "/k?tagging"), ("PUT", ""),
                              ("POST", "/k?uploadId=" + "0" * 32)]:
@@ -242,7 +242,7 @@ class Habits(BucketTest):
         answer = self.send("GET", "/k", {"Range": "bytes=4-", "If-Range": date})
         self.assertEqual((answer.status, answer.body), (200, b"another!!"))
 
-    def test_range_that_is_none_is_not_heard(self) -> None:
+    def test_range_that_is_none_is_ignored(self) -> None:
         self.put("k", b"0123456789")
         self.put("empty", b"")
         for text in ["bytes=5-2", "bytes=x-y", "bytes=0-1,3-4", "bits=0-1", "0-1", "bytes=", "-",
@@ -323,7 +323,7 @@ class Habits(BucketTest):
         self.s3.delete_object(Bucket=self.bucket, Key="dir/key")
         self.assertNotIn("dir", self.fleet.cli("fs", "ls", f"/{self.bucket}"))
 
-    def test_every_answer_has_an_id_and_every_error_says_what_it_is(self) -> None:
+    def test_every_answer_has_an_id_and_every_error_its_code(self) -> None:
         self.put("k")
         ids = set()
         for answer in [self.send("GET", "/k"), self.send("HEAD", "/none"),
@@ -397,12 +397,12 @@ class Habits(BucketTest):
         for number in [0, 10_001]:
             wrong = refusal(self.s3.get_object, PartNumber=number, **where)
             self.assertEqual(wrong, ("InvalidArgument", 400))
-        told = self.s3.get_object_attributes(ObjectAttributes=[
+        shown = self.s3.get_object_attributes(ObjectAttributes=[
             "ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"], **where)
-        self.assertEqual((told["ETag"], told["ObjectSize"]), (done["ETag"].strip('"'), total))
-        self.assertEqual(told["StorageClass"], "STANDARD")
-        self.assertEqual(told["ObjectParts"]["TotalPartsCount"], 3)
-        sizes = {it["PartNumber"]: it["Size"] for it in told["ObjectParts"]["Parts"]}
+        self.assertEqual((shown["ETag"], shown["ObjectSize"]), (done["ETag"].strip('"'), total))
+        self.assertEqual(shown["StorageClass"], "STANDARD")
+        self.assertEqual(shown["ObjectParts"]["TotalPartsCount"], 3)
+        sizes = {it["PartNumber"]: it["Size"] for it in shown["ObjectParts"]["Parts"]}
         self.assertEqual(sizes, {number: len(body) for number, body in bodies.items()})
         page = self.s3.get_object_attributes(
             ObjectAttributes=["ObjectParts"], MaxParts=1, PartNumberMarker=1, **where)
@@ -423,12 +423,12 @@ class Habits(BucketTest):
         self.assertEqual(empty["Body"].read(), b"")
         for call in ["GET", "HEAD"]:
             self.assertEqual(self.send(call, "/k").headers["x-amz-tagging-count"], "2")
-        told = self.s3.get_object_attributes(
+        shown = self.s3.get_object_attributes(
             ObjectAttributes=["ObjectParts", "Checksum", "ObjectSize"], **where)
-        self.assertNotIn("ObjectParts", told)
-        self.assertEqual(told["ObjectSize"], 4)
+        self.assertNotIn("ObjectParts", shown)
+        self.assertEqual(shown["ObjectSize"], 4)
         digest = base64.b64encode(hashlib.sha256(b"body").digest()).decode()
-        self.assertEqual(told["Checksum"]["ChecksumSHA256"], digest)
+        self.assertEqual(shown["Checksum"]["ChecksumSHA256"], digest)
         # A client that does not request checksums gets none.
         self.assertNotIn("x-amz-checksum-sha256", self.send("GET", "/k").headers)
         asked = self.send("GET", "/k", {"x-amz-checksum-mode": "ENABLED"})
@@ -577,7 +577,7 @@ class Habits(BucketTest):
             asked["Access-Control-Request-Headers"] = headers
         return self.unsigned("OPTIONS", f"/{self.bucket}/k", asked)
 
-    def test_pages_of_other_sites_may_do_what_the_bucket_says(self) -> None:
+    def test_pages_of_other_sites_may_do_what_the_bucket_allows(self) -> None:
         self.put("k", b"body")
         here, there = "https://app.example", "https://evil.test"
 
@@ -615,9 +615,9 @@ class Habits(BucketTest):
                         self.preflight(here, "GET", "x-other"), self.preflight("null", "GET")]:
             self.assertEqual((refused.status, refused.field("Code")), (403, "AccessForbidden"))
             self.assertEqual(allowed(refused), [])
-        anyone = self.preflight(there, "HEAD")
-        self.assertEqual(anyone.headers["access-control-allow-origin"], "*")
-        self.assertNotIn("access-control-allow-credentials", anyone.headers)
+        public = self.preflight(there, "HEAD")
+        self.assertEqual(public.headers["access-control-allow-origin"], "*")
+        self.assertNotIn("access-control-allow-credentials", public.headers)
         for headers in [{}, {"Origin": here}, {"Access-Control-Request-Method": "GET"}]:
             answer = self.unsigned("OPTIONS", f"/{self.bucket}/k", headers)
             self.assertEqual((answer.status, answer.field("Code")), (400, "BadRequest"))
@@ -645,10 +645,10 @@ class Habits(BucketTest):
         self.s3.create_bucket(Bucket=self.bucket)
         self.assertEqual(refusal(self.s3.get_bucket_cors, Bucket=self.bucket), missing)
 
-    def test_page_of_another_site_cannot_use_the_key_that_all_know(self) -> None:
+    def test_page_of_another_site_cannot_use_the_public_key(self) -> None:
         self.put("k")
 
-        # What a page can make a browser send without asking: a POST of text to a signed URL.
+        # What a page can make a browser send without a preflight: a POST of text to a signed URL.
         def signed(host: str) -> str:
             request = AWSRequest(method="POST", url=f"http://{host}/{self.bucket}?delete")
             S3SigV4QueryAuth(Credentials(KEY, KEY), "s3", "us-east-1").add_auth(request)

@@ -264,7 +264,7 @@ class GatewayTest(BucketTest):
         done = complete(MultipartUpload={"Parts": parts}, **upload)
         digest = hashlib.md5(b"".join(hashlib.md5(body).digest() for body in bodies)).hexdigest()
         self.assertEqual(done["ETag"].strip('"'), f"{digest}-3")
-        # An answer that got lost is asked for again.
+        # An answer that got lost is requested again.
         self.assertEqual(complete(MultipartUpload={"Parts": parts}, **upload)["ETag"], done["ETag"])
         got = self.s3.get_object(Bucket=self.bucket, Key="big")
         self.assertEqual((got["Body"].read(), got["ContentType"]), (b"".join(bodies), "a/b"))
@@ -317,10 +317,10 @@ class GatewayTest(BucketTest):
         bodies = [some_bytes(5 * MIB), some_bytes(77)]
         parts = []
         for number, body in enumerate(bodies, 1):
-            said = self.s3.upload_part(
+            part = self.s3.upload_part(
                 PartNumber=number, Body=body, ChecksumAlgorithm="CRC32", **upload)
-            parts.append({"PartNumber": number, "ETag": said["ETag"],
-                          "ChecksumCRC32": said["ChecksumCRC32"]})
+            parts.append({"PartNumber": number, "ETag": part["ETag"],
+                          "ChecksumCRC32": part["ChecksumCRC32"]})
         whole = zlib.crc32(b"".join(bodies)).to_bytes(4, "big")
         of_parts = b"".join(base64.b64decode(part["ChecksumCRC32"]) for part in parts)
         composite = zlib.crc32(of_parts).to_bytes(4, "big")
@@ -335,10 +335,10 @@ class GatewayTest(BucketTest):
             self.assertEqual(answer, ("BadDigest", 400))
         complete(MultipartUpload={"Parts": parts}, ChecksumCRC32=right[0], **upload)
         self.assertEqual(self.get("sums"), b"".join(bodies))
-        # The other kind, of an upload that is asked for again because its answer got lost.
+        # The other kind, of an upload that is requested again because its answer got lost.
         complete(MultipartUpload={"Parts": parts}, ChecksumCRC32=right[1], **upload)
 
-    def test_copies_keep_or_replace_what_is_said(self) -> None:
+    def test_copies_keep_or_replace_metadata_and_tags(self) -> None:
         body = some_bytes(3 * MIB + 5)
         put = self.put("from", body, Metadata={"a": "1"}, Tagging="t=1", ContentType="a/b")
         source = {"Bucket": self.bucket, "Key": "from"}
@@ -437,7 +437,7 @@ class GatewayTest(BucketTest):
             self.assertEqual(refused.exception.code, 400)
             self.assertIn(code, refused.exception.read())
 
-    def test_connection_ends_when_nobody_was_told_to_go_on(self) -> None:
+    def test_connection_ends_when_expect_continue_was_not_honoured(self) -> None:
         sign = client(self.fleet.endpoint, signature_version="s3v4").generate_presigned_url
         url = sign("put_object", {"Bucket": self.bucket, "Key": "k"})
         path = url.removeprefix(self.fleet.endpoint)
@@ -477,7 +477,7 @@ class GatewayTest(BucketTest):
         self.assertEqual(self.keys(), [])
         self.s3.put_object(Body=b"x", ExpectedBucketOwner="sanderling", **where)
 
-    def test_what_is_not_there_says_so(self) -> None:
+    def test_what_is_not_there_has_its_error_code(self) -> None:
         acl = refusal(self.s3.get_bucket_acl, Bucket=self.bucket)
         self.assertEqual(acl, ("NotImplemented", 501))
         versions = refusal(self.s3.put_bucket_versioning, Bucket=self.bucket,
@@ -488,7 +488,7 @@ class GatewayTest(BucketTest):
         other = refusal(self.get, key="k", VersionId="other")
         self.assertEqual(other, ("NoSuchVersion", 404))
 
-    def test_metrics_tell_of_it(self) -> None:
+    def test_metrics_count_its_requests(self) -> None:
         self.put("k", b"counted")
         with urllib.request.urlopen(f"http://{self.fleet.http_address}/metrics") as answer:
             text = answer.read().decode()

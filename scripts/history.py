@@ -4,8 +4,8 @@
     scripts/history.py [COMMIT]
 
 A subject has at most 72 columns, names its area first, makes one statement and ends without a
-full stop. A body says why. Prints what is wrong, one line each, and ends with 1; with 0 if nothing
-is; with 77 if git or the first commit is not there, as in a source archive.
+full stop. A body has the reason. Prints what is wrong, one line each, and ends with 1; with 0 if
+nothing is; with 77 if git or the first commit is not there, as in a source archive.
 """
 
 import re

@@ -186,14 +186,14 @@ class Tree:
     ) -> None:
         """Takes out the mutants because of which the compiler failed."""
         before = len(alone) + len(unviable)
-        everyone = {mutant for lines in owners.values() for some in lines.values()
-                    for mutant in some}
+        all_known = {mutant for lines in owners.values() for some in lines.values()
+                     for mutant in some}
         for error in errors:
             found = self.whose(error, owners)
             if (error.get("code") or {}).get("code") == "E0015":
                 called = re.search(r"`([^`]+)`", error["message"])
                 name = called[1].split("::")[-1] if called else ""
-                found = [mutant for mutant in everyone if re.search(rf"\b{name}\b", mutant.name)]
+                found = [mutant for mutant in all_known if re.search(rf"\b{name}\b", mutant.name)]
             for mutant in found:
                 text = (ROOT / mutant.file).read_text()
                 start, end = offsets(text, mutant.function)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests how mutants are written into a file, and what a run of tests tells of them."""
+"""Tests how mutants are written into a file, and what a run of tests finds of them."""
 
 import sys
 import tempfile

@@ -167,7 +167,7 @@ def build(selection: list[str]) -> "list[Program] | int":
     command = ["cargo", "test", "--locked", "--no-run", "--message-format=json", *selection]
     built = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
     if built.returncode:
-        # As JSON the errors went where nobody reads them.
+        # As JSON the errors went where they are not read.
         return subprocess.run(["cargo", "test", "--locked", "--no-run", *selection], cwd=ROOT,
                               check=False).returncode
     found = programs(built.stdout)
@@ -275,7 +275,7 @@ def programs(messages: str) -> list[Program]:
 def documented(selection: list[str], packages: set[str]) -> list[str]:
     """Returns what selects the doc tests of the packages whose manifests allow them.
 
-    `--doc` asks for all. The same selection as before without the others keeps the features of
+    `--doc` selects all. The same selection as before without the others keeps the features of
     shared crates, so that nothing is compiled again.
     """
     command = ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"]

@@ -178,7 +178,7 @@ class S3Tier(S3Test):
         until("the objects are deleted", lambda: not self.objects())
         self.assertNotIn(SECRET, self.cluster.logs())
 
-    def test_store_that_lies_hangs_or_forgets_is_told_apart_from_data(self) -> None:
+    def test_store_that_lies_hangs_or_forgets_is_distinguished_from_data(self) -> None:
         self.fill()
         # A reader keeps what it fetched last: begin with nodes that have read nothing.
         damaged, missing = self.objects()[:2]

@@ -18,7 +18,7 @@ from cluster import ROOT, SetUpError
 from spark_cluster import Cluster
 from spark_session import Application, Background, launch
 
-import tables  # noqa: E402 - spark_session says where it is
+import tables  # noqa: E402 - spark_session sets where it is
 from results import difference, to_json  # noqa: E402
 
 QUERIES = [4, 11, 14, 23, 64, 67, 72, 78, 93, 95]

@@ -46,9 +46,9 @@ class StartTest(unittest.TestCase):
                    *map(str, classes or [spark_jar()])]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=2 * SOON_SECONDS)
         self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
-        said = [line for line in ran.stdout.splitlines() if line.startswith("REFUSED ")]
-        self.assertEqual(len(said), len(applications), ran.stdout + ran.stderr)
-        return said
+        refusals = [line for line in ran.stdout.splitlines() if line.startswith("REFUSED ")]
+        self.assertEqual(len(refusals), len(applications), ran.stdout + ran.stderr)
+        return refusals
 
     def test_settings_with_which_none_can_start(self) -> None:
         address = "spark.sanderling.address"
@@ -74,9 +74,9 @@ class StartTest(unittest.TestCase):
         place.mkdir()
         (place / VERSION_FILE).write_text("version=3.4.4\nuser=\nrevision=\nbranch=\ndate=\nurl=\n"
                                           "docroot=\n")
-        [said] = self.start([{"spark.sanderling.address": self.cluster.address}], place,
+        [line] = self.start([{"spark.sanderling.address": self.cluster.address}], place,
                             spark_jar())
-        self.assertIn("Spark 3.4.4 is not supported", said)
+        self.assertIn("Spark 3.4.4 is not supported", line)
 
     def test_a_jar_without_its_native_library(self) -> None:
         bare = self.directory / "bare.jar"
@@ -84,8 +84,8 @@ class StartTest(unittest.TestCase):
             for name in whole.namelist():
                 if not name.endswith(LIBRARY):
                     made.writestr(name, whole.read(name))
-        [said] = self.start([{"spark.sanderling.address": self.cluster.address}], bare)
-        self.assertRegex(said, r"(?i)native")
+        [line] = self.start([{"spark.sanderling.address": self.cluster.address}], bare)
+        self.assertRegex(line, r"(?i)native")
 
 
 def start(applications: list[dict[str, str]], *classes: str) -> None:

@@ -311,7 +311,7 @@ def step_wheel(_options: argparse.Namespace) -> Counts:
 
 @once
 def has_peers() -> bool:
-    """Installs what some tests run against. Without it, they are skipped and say what they need."""
+    """Installs what some tests run against. Without it, they are skipped with a reason."""
     return run("peers", ["scripts/peers.sh"], seconds=300).is_fine
 
 

@@ -41,10 +41,10 @@ class Store:
         before = self.server.cpu_seconds()
         words = ["--size", str(self.size), "--count", str(count), "--depth", str(depth)]
         command = [str(self.world.peer), self.kind, f"127.0.0.1:{self.port}", *words]
-        said = run_json(command)
+        reply = run_json(command)
         spent = self.server.cpu_seconds() - before
         gib = count * self.size / GIB
-        return Gets(said["operations_per_second"], spent / count * 1e6, spent / gib)
+        return Gets(reply["operations_per_second"], spent / count * 1e6, spent / gib)
 
     def fill(self, command: str, answer: bytes) -> None:
         """Sets every key; in the command, {key} stands for its name and {size} for the bytes."""
@@ -53,9 +53,9 @@ class Store:
             for at in range(KEYS):
                 begin = command.format(key=f"key-{at:03}", size=self.size).encode()
                 connection.sendall(begin + value + b"\r\n")
-                said = connection.recv(64)
-                if not said.startswith(answer):
-                    raise Unavailable(f"{self.kind} refuses a value: {said!r}")
+                reply = connection.recv(64)
+                if not reply.startswith(answer):
+                    raise Unavailable(f"{self.kind} refuses a value: {reply!r}")
 
 
 @contextlib.contextmanager

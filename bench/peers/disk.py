@@ -57,6 +57,6 @@ def read_bytes_per_second(prefix: list[str], path: Path, depth: int, seconds: in
     """Reads a file from begin to end in blocks of 1 MiB, past the page cache, again and again."""
     job = ["--name=read", f"--filename={path}", "--rw=read", "--bs=1M", "--ioengine=libaio"]
     job += [f"--iodepth={depth}", "--direct=1", "--time_based", f"--runtime={seconds}"]
-    said = run([*prefix, packages.program("fio"), *job, "--output-format=json"])
+    text = run([*prefix, packages.program("fio"), *job, "--output-format=json"])
     # It may print remarks before the document.
-    return json.loads(said[said.index("{") :])["jobs"][0]["read"]["bw_bytes"]
+    return json.loads(text[text.index("{") :])["jobs"][0]["read"]["bw_bytes"]

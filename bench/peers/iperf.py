@@ -31,5 +31,5 @@ def bytes_per_second(
 ) -> float:
     """Returns what the receiver got of one stream, written in blocks of 1 MiB."""
     words = ["-c", host, "-p", str(port), "-l", block, "-t", str(max(1, round(seconds))), "-J"]
-    said = run_json([*prefix, packages.program("iperf3"), *words])
-    return said["end"]["sum_received"]["bits_per_second"] / 8
+    report = run_json([*prefix, packages.program("iperf3"), *words])
+    return report["end"]["sum_received"]["bits_per_second"] / 8

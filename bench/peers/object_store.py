@@ -41,7 +41,7 @@ def ray_calls() -> dict[str, Callable[[int], Any]]:
 def sanderling_calls(address: str) -> dict[str, Callable[[int], Any]]:
     """Connects to a cluster and returns its calls.
 
-    A reference of Ray's knows where its object is; what knows that here is an open object. `named`
+    A reference of Ray's holds where its object is; what holds that here is an open object. `named`
     looks the name up as well.
     """
     import sanderling

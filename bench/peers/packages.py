@@ -53,7 +53,7 @@ def install(names: set[str]) -> None:
     """Installs what is missing, as far as this user may; its user reports when it is missing."""
     missing = [PACKAGES[name].package for name in sorted(names & set(PACKAGES)) if is_missing(name)]
     if missing and shutil.which("apt-get") and os.geteuid() == 0:
-        say(f"installing {' '.join(missing)}")
+        note(f"installing {' '.join(missing)}")
         # Run level 1 keeps Debian's scripts from starting the servers.
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         words = ["install", "-y", "-qq", "--no-install-recommends", *missing]
@@ -69,7 +69,7 @@ def install_ray() -> None:
     stamp = RAY / ".installed"
     if stamp.exists() and stamp.read_text() == " ".join(RAY_PACKAGES):
         return
-    say(f"installing {' '.join(RAY_PACKAGES)}")
+    note(f"installing {' '.join(RAY_PACKAGES)}")
     BUILT.mkdir(parents=True, exist_ok=True)
     python = str(RAY / "bin" / "python")
     if not Path(python).exists() and not ran([sys.executable, "-m", "venv", str(RAY)]):
@@ -95,8 +95,8 @@ def versions(names: set[str]) -> dict[str, str]:
     for name in sorted(names & set(PACKAGES)):
         if not is_missing(name):
             words = [program(name), *PACKAGES[name].version]
-            said = subprocess.run(words, capture_output=True, text=True)
-            number = re.search(r"\d+\.\d+(\.\d+)?", said.stdout)
+            printed = subprocess.run(words, capture_output=True, text=True)
+            number = re.search(r"\d+\.\d+(\.\d+)?", printed.stdout)
             found[name] = number.group() if number else "unknown"
     return found
 
@@ -114,13 +114,13 @@ def ran(command: list[str], environment: dict[str, str] | None = None) -> bool:
         done = subprocess.run(command, env=environment, capture_output=True, text=True,
                               timeout=INSTALL_SECONDS_MAX)
     except (OSError, subprocess.TimeoutExpired) as error:
-        say(f"{command[0]}: {error}")
+        note(f"{command[0]}: {error}")
         return False
     if done.returncode:
-        say(f"{command[0]}: {done.stderr.strip()[-300:]}")
+        note(f"{command[0]}: {done.stderr.strip()[-300:]}")
     return done.returncode == 0
 
 
-def say(what: str) -> None:
+def note(what: str) -> None:
     """Prints progress to stderr."""
     print(what, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The two sides of `object_store.py`, as processes that are asked line by line."""
+"""The two sides of `object_store.py`, as processes that take requests line by line."""
 
 from __future__ import annotations
 

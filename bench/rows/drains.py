@@ -54,9 +54,9 @@ class Drained:
 
         Raises `Unavailable` when something was lost.
         """
-        said = self.cluster.cli("node", "notice", "n0", "--deadline", DEADLINE,
-                                "--yes", "--wait")
-        drain = said["drain"]
+        reply = self.cluster.cli("node", "notice", "n0", "--deadline", DEADLINE,
+                                 "--yes", "--wait")
+        drain = reply["drain"]
         if drain["lost_bytes"] or not drain["moved_bytes"]:
             raise Unavailable(f"the drain lost or moved nothing: {json.dumps(drain)}")
         return drain
@@ -118,11 +118,11 @@ def drain(world: World) -> list[Sample]:
             it.add(1)
             it.add(2)
             with client([*words, *write, "--path", "/written"], log):
-                said = it.notice()
+                reply = it.notice()
                 if reader.poll() is not None:
                     raise Unavailable(f"the reader ended early: {log.read_text()[-300:]}")
-    ours = said["elapsed"] / 1e3
-    return [Sample.ratio(ours, said["moved_bytes"] / LINK_BYTES_PER_SECOND, "s")]
+    ours = reply["elapsed"] / 1e3
+    return [Sample.ratio(ours, reply["moved_bytes"] / LINK_BYTES_PER_SECOND, "s")]
 
 
 @contextlib.contextmanager
@@ -157,8 +157,8 @@ def stall(world: World) -> list[Sample]:
             running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
             wait_for_data(cluster, MIB)
             cluster.cli("node", "notice", "n0", "--deadline", "10s", "--yes")
-            said, _ = running.communicate(timeout=60)
-        value = json.loads(said)["longest_stall_millis"]
+            reply, _ = running.communicate(timeout=60)
+        value = json.loads(reply)["longest_stall_millis"]
         if value > 0:
             return [Sample(value, value, unit="ms")]
     raise Unavailable(f"no writer met the fence in {TRIES} tries")

@@ -39,8 +39,8 @@ def tree(world: World) -> dict:
 
 def lookups_per_core(world: World) -> list[Sample]:
     """Divides look-ups by the namenode's processor time."""
-    said = tree(world)
-    value = said["items"] / said["cpu"]["namenode_seconds"] / 1e6
+    report = tree(world)
+    value = report["items"] / report["cpu"]["namenode_seconds"] / 1e6
     return [Sample(value, value, unit="M/s")]
 
 
@@ -67,12 +67,12 @@ def lookups(world: World) -> list[Sample]:
     def of(threads: int) -> float:
         share = ["--share-client", "--threads", str(threads)]
         each = str(count // threads)
-        said = cluster(world).bench("get-file-async", *words, each, *share)
-        return said["operations_per_second"]
+        report = cluster(world).bench("get-file-async", *words, each, *share)
+        return report["operations_per_second"]
 
     def alone() -> float:
-        said = cluster(world).bench("get-file-async", *words, str(count))
-        return said["operations_per_second"]
+        report = cluster(world).bench("get-file-async", *words, str(count))
+        return report["operations_per_second"]
 
     ours, faster = world.both(alone, lambda: scaled(world))
     many, one = world.both(lambda: of(4), lambda: of(1))

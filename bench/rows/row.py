@@ -11,7 +11,7 @@ from world import World
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the comparison: its goals, whom it needs, and how one round of it is measured.
+    """A line of the comparison: its goals, the programs it needs, and how a round is measured.
 
     `measure` measures both sides and returns one sample for each goal.
     """

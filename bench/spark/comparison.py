@@ -91,10 +91,10 @@ class Comparison:
             # Better reported now than after the other modes have started.
             artifacts.jar()
         if options.traces:
-            self.say(f"the program is {self.sanderling}")
+            self.note(f"the program is {self.sanderling}")
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        self.say(f"TPC-DS data at scale {options.scale:g}, and DuckDB's results")
+        self.note(f"TPC-DS data at scale {options.scale:g}, and DuckDB's results")
         self.data = tables.generate(options.scale, options.cache.resolve())
         self.work = self._works()
         self.applications = [self._open(name) for name in options.modes]
@@ -106,7 +106,7 @@ class Comparison:
         mild = [one for one in options.traces if one.startswith("datanodes")]
         for at in range(options.rounds):
             if at and self._is_late(at, mild):
-                self.say(f"time for {at} of {options.rounds} rounds without preemptions")
+                self.note(f"time for {at} of {options.rounds} rounds without preemptions")
                 break
             beside = [NO_PREEMPTIONS, *(mild if at < options.preempted_rounds else [])]
             turn = at % len(beside)
@@ -144,7 +144,7 @@ class Comparison:
     def _open(self, name: str) -> Application:
         """Starts a mode's processes and its application."""
         options = self.options
-        self.say(f"Spark {options.spark}, {modes.TITLES[name]}")
+        self.note(f"Spark {options.spark}, {modes.TITLES[name]}")
         directory = self.directory / name
         namenode, datanodes = "", None
         if name == modes.SANDERLING:
@@ -192,7 +192,7 @@ class Comparison:
             order = self.applications[turn:] + self.applications[:turn]
             for application in order:
                 self._once(application, trace, number, work)
-        self._said(trace, number)
+        self._note_round(trace, number)
 
     def _once(self, application: Application, trace: str, number: int, work: Work) -> None:
         id_ = f"{trace}/{number}/{work.name}"
@@ -211,7 +211,7 @@ class Comparison:
                 continue
             seconds = self._usual_seconds(application.mode.name)
             if time.monotonic() + 1.3 * seconds > self.deadline:
-                self.say(f"no time for {trace} in {application.mode.name}")
+                self.note(f"no time for {trace} in {application.mode.name}")
                 continue
             machines: Any = application.executors
             if what == "datanodes":
@@ -231,7 +231,7 @@ class Comparison:
                 "moved": after["moved"] - before["moved"],
                 "lost": after["lost"] - before["lost"],
             })
-            self._said(trace, number)
+            self._note_round(trace, number)
 
     def _player(
         self, machines: Any, model: str, seconds: float, number: int
@@ -262,8 +262,8 @@ class Comparison:
             return {"moved": 0, "lost": 0}
         # Exit code 5 means that something was lost: that is a result, too.
         command = [str(self.sanderling), "--namenode", application.datanodes.fleet.address]
-        said = subprocess.run([*command, "--json", "-q", "fsck"], capture_output=True, check=False)
-        found = json.loads(said.stdout)["report"]
+        ran = subprocess.run([*command, "--json", "-q", "fsck"], capture_output=True, check=False)
+        found = json.loads(ran.stdout)["report"]
         return {"moved": found["moved_bytes"] + found["promoted_bytes"], "lost": found["bytes"]}
 
     def _is_late(self, number: int, mild: list[str]) -> bool:
@@ -310,10 +310,10 @@ class Comparison:
             "seconds": time.monotonic() - self.began,
         }
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:5.0f} s] {text}", file=sys.stderr, flush=True)
 
-    def _said(self, trace: str, number: int) -> None:
+    def _note_round(self, trace: str, number: int) -> None:
         """Prints how long a round took in each mode."""
         parts = []
         for application in self.applications:
@@ -323,4 +323,4 @@ class Comparison:
                 right = sum(not one["problem"] for one in mine)
                 seconds = sum(one["seconds"] for one in mine)
                 parts.append(f"{application.mode.name} {seconds:.1f} s, {right}/{len(mine)} right")
-        self.say(f"{trace}, round {number}: {'; '.join(parts)}")
+        self.note(f"{trace}, round {number}: {'; '.join(parts)}")

@@ -33,7 +33,7 @@ def main() -> int:
 
     try:
         with contextlib.closing(comparison.Comparison(options)) as made:
-            made.on_event = made.say
+            made.on_event = made.note
             kept = made.run()
     except (Unavailable, MissingTool, TimeoutError) as error:
         print(f"demo: {error}", file=sys.stderr)

@@ -15,7 +15,7 @@ def without_rounding(text: str) -> str:
     """Returns a query whose quotient is not rounded to two digits.
 
     Query 78 rounds quotients like 41 / 40, which lie in the middle between two such numbers:
-    DuckDB rounds what the double is, Spark what it says in decimal digits. Both are right.
+    DuckDB rounds what the double is, Spark what it is in decimal digits. Both are right.
     """
     quotient = "(ss_qty*1.00)/(coalesce(ws_qty,0)+coalesce(cs_qty,0))"
     return text.replace(f"round({quotient},2)", quotient)

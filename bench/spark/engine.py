@@ -125,7 +125,7 @@ class Workers:
         """Starts a worker in each place of the cluster, and waits until the master lists them."""
         started = [self._start(slot) for slot in slots]
         for server in started:
-            _said(server, r"Successfully registered with master")
+            _await_line(server, r"Successfully registered with master")
 
     def _start(self, slot: int) -> Server:
         name = f"worker-{self.started}"
@@ -140,7 +140,7 @@ class Workers:
     def notice(self, slot: int) -> None:
         """Gives a worker its notice: it decommissions its executors.
 
-        One that is not set to do so hears nothing: SIGPWR would end it.
+        One that is not set to do so gets no signal: SIGPWR would end it.
         """
         if self.decommissions:
             os.kill(_java(self.running[slot].pid), signal.SIGPWR)
@@ -169,8 +169,8 @@ def workers(directory: Path, size: Size, decommissions: bool, local: Path) -> It
     with contextlib.ExitStack() as stack:
         words = ["master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         daemon = _daemon(stack, directory, "master", words, environment)
-        address = _said(daemon, r"Starting Spark master at (spark://\S+)")[1]
-        _said(daemon, r"I have been elected leader")
+        address = _await_line(daemon, r"Starting Spark master at (spark://\S+)")[1]
+        _await_line(daemon, r"I have been elected leader")
         made = Workers(address, size, decommissions, directory, environment, stack)
         made.add(*range(size.workers))
         yield made
@@ -218,7 +218,7 @@ def _java(pid: int) -> int:
     raise Unavailable(f"process {pid} is no JVM")
 
 
-def _said(server: Server, pattern: str) -> re.Match[str]:
+def _await_line(server: Server, pattern: str) -> re.Match[str]:
     """Waits until a daemon's log has a line."""
     found: list[re.Match[str]] = []
 

@@ -158,18 +158,18 @@ class Player:
         deadline = time.monotonic() + self.notice_seconds
         try:
             self.machines.notice(slot, self.notice_seconds)
-            self._told(slot, f"notice, {self.notice_seconds:g} s left")
+            self._report(slot, f"notice, {self.notice_seconds:g} s left")
             self._wait(taken, deadline)
             taken.killed = time.time()
             self.taken.append(taken)
             self.machines.kill(slot)
             after = f", empty {taken.empty - taken.noticed:.1f} s after" if taken.empty else ""
-            self._told(slot, f"killed{after}")
+            self._report(slot, f"killed{after}")
             time.sleep(self.replace_seconds)
             self.starter.submit(self.machines.replace, slot).result()
             taken.replaced = time.time()
-            self._told(slot, "replaced")
-        except Exception as error:  # noqa: BLE001 - told with the result
+            self._report(slot, "replaced")
+        except Exception as error:  # noqa: BLE001 - reported with the result
             self.problems.append(f"place {slot}: {type(error).__name__}: {error}")
 
     def _wait(self, taken: Taken, deadline: float) -> None:
@@ -180,5 +180,5 @@ class Player:
                 taken.empty = self.machines.empty_at(taken.slot)
             time.sleep(min(LOOK_SECONDS, max(deadline - time.monotonic(), 0)))
 
-    def _told(self, slot: int, text: str) -> None:
+    def _report(self, slot: int, text: str) -> None:
         self.on_event(f"{self.machines.kind} {slot + 1}: {text}")

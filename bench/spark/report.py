@@ -166,11 +166,11 @@ def _targets(kept: dict[str, Any]) -> str:
 
 
 def _problems(kept: dict[str, Any], wrong: list[dict[str, Any]]) -> str:
-    said = [f"{one['mode']}, {one['trace']}, round {one['round']}, {one['work']}: {one['problem']}"
+    each = [f"{one['mode']}, {one['trace']}, round {one['round']}, {one['work']}: {one['problem']}"
             for one in wrong] + kept["problems"]
-    if not said:
+    if not each:
         return ""
-    items = "".join(f"<li>{html.escape(one)}" for one in said)
+    items = "".join(f"<li>{html.escape(one)}" for one in each)
     return f"<h2>Problems</h2><ul class=problems>{items}</ul>"
 
 

@@ -37,7 +37,7 @@ def main() -> int:
     if options.check:
         kept = [word for word in options_of_jvms if not word.endswith("GC")]
         os.environ |= {"JAVA_TOOL_OPTIONS": " ".join(kept)} if kept else {}
-    # These want the environment's packages.
+    # These need the environment's packages.
     import comparison
     import report
     from goal import Unavailable

@@ -24,7 +24,7 @@ def main() -> None:
     opened = json.loads(sys.stdin.readline())
     try:
         spark = _open(opened)
-    except Exception as error:  # noqa: BLE001 - told to whoever started this
+    except Exception as error:  # noqa: BLE001 - reported to what started this
         _reply(replies, {"error": _first_line(error)})
         return
     _reply(replies, {"version": spark.version, "application": spark.sparkContext.applicationId})

@@ -76,7 +76,7 @@ def queries(numbers: list[int], tables: Path) -> list[Query]:
         found = _kept(kept)
         if found is None:
             oracle = oracle or _oracle(tables)
-            found = _ask(oracle, number)
+            found = _query(oracle, number)
             kept.parent.mkdir(exist_ok=True)
             kept.write_text(json.dumps(found))
         made.append(Query(number, found["text"], from_json(found["rows"])))
@@ -97,7 +97,7 @@ def _kept(path: Path) -> dict[str, Any] | None:
     return found if found["version"] == [ORACLE_VERSION, dialect.VERSION] else None
 
 
-def _ask(oracle: Any, number: int) -> dict[str, Any]:
+def _query(oracle: Any, number: int) -> dict[str, Any]:
     """Lets DuckDB answer a query."""
     sql = "SELECT query FROM tpcds_queries() WHERE query_nr = ?"
     text = oracle.execute(sql, [number]).fetchone()[0]

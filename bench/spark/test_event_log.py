@@ -55,7 +55,7 @@ class AccountsTest(unittest.TestCase):
         made.flush()
         return Path(made.name)
 
-    def test_tasks_are_told_by_work_stage_and_executor(self) -> None:
+    def test_tasks_are_distinguished_by_work_stage_and_executor(self) -> None:
         def job(group: str) -> Event:
             return {"Event": "SparkListenerJobStart", "Properties": {accounts.GROUP: group}}
 
@@ -184,7 +184,7 @@ class EventLogTest(unittest.TestCase):
                 (log / f"events_{number}_app").write_text(text + "\n")
             self.assertEqual(event_log.read_latest(directory).version, "10")
 
-    def test_what_cannot_be_read_is_said_in_one_sentence(self) -> None:
+    def test_what_cannot_be_read_is_reported_in_one_sentence(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
             with self.assertRaisesRegex(event_log.EventLogError, "eventLog.enabled"):
                 event_log.read_latest(directory)

@@ -77,7 +77,7 @@ class Figures(unittest.TestCase):
                 kept["runs"].append(one | {"round": -1, "seconds": 1e6})
         self.assertAlmostEqual(summary.ratios(kept, "sanderling")[-1].median, 1.0)
 
-    def test_lost_capacity_is_told_apart_from_the_slowdown(self) -> None:
+    def test_lost_capacity_is_distinguished_from_the_slowdown(self) -> None:
         found = {(one.mode, one.trace): one for one in summary.preempted(made_up())}
         taken = found["sanderling", "executors-32"]
         self.assertAlmostEqual(taken.slowdown, 0.25)
@@ -92,11 +92,11 @@ class Figures(unittest.TestCase):
         # A quarter above the median of the rounds, of which the first took a tenth less.
         self.assertAlmostEqual(found["sanderling", "datanodes-32"].slowdown, 1.1 * 1.25 - 1)
 
-    def test_what_tasks_take_longer_in_new_executors_is_told(self) -> None:
+    def test_what_tasks_take_longer_in_new_executors_is_reported(self) -> None:
         kept = made_up()
         for one in kept["runs"]:
             is_taken = one["trace"] == "executors-32"
-            # Executor 2 came for 1: its task takes three seconds, as nobody's did before.
+            # Executor 2 came for 1: its task takes three seconds, as no other one's did.
             stage = {"0": [1, 1.0], "2": [1, 3.0]} if is_taken else {"0": [1, 1.0], "1": [1, 1.0]}
             # A stage that no round without preemptions had does not count.
             again = [{"2": [1, 99.0]}] if is_taken and one["work"] == "q1" else []
@@ -119,7 +119,7 @@ class Figures(unittest.TestCase):
         shuffled = {line[0]: line[11] for line in lines if line[0] in NAMES}
         self.assertEqual(shuffled, dict.fromkeys(NAMES, "3.0"))
 
-    def test_targets_that_are_missed_are_said(self) -> None:
+    def test_targets_that_are_missed_are_reported(self) -> None:
         verdicts = {what: reached for what, _, reached in summary.verdicts(made_up())}
         self.assertTrue(verdicts["total time over native at most 1.03"])
         self.assertFalse(verdicts["no query above 1.15"])

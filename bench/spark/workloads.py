@@ -2,7 +2,7 @@
 Gbps using Apache Crail", slides "Spark GroupBy (80M keys, 4K)" and "Sorting 12.8 TB on 128 nodes".
 
 There a group-by moves 80 million keys with values of 4 KiB and counts the groups; the sort has
-records of 100 bytes with keys of 10 (sortbenchmark.org). Here both are as large as is asked for.
+records of 100 bytes with keys of 10 (sortbenchmark.org). Here both are as large as requested.
 They run in the JVM: no Python touches a record.
 """
 

@@ -412,19 +412,19 @@ class Http:
         await asyncio.sleep(PAUSE_SECONDS)
 
     async def call(self, step: Step) -> Got:
-        names = [node["name"] for node in self.ask("/v1/nodes")["nodes"]]
+        names = [node["name"] for node in self.fetch("/v1/nodes")["nodes"]]
         if step.verb == "nodes":
             return str(len(names))
         path = f"/v1/nodes/{selected_node(step.words[0], names)}"
         if step.verb == "node":
-            node = self.ask(path)
+            node = self.fetch(path)
         else:
             body: dict[str, Any] = {}
             if step.verb != "cancel":
                 body["reason"] = "a test"
             if step.verb == "notice":
                 body["deadline_seconds"] = seconds(step.words[1])
-            node = self.ask(f"{path}/{step.verb}", json.dumps(body).encode() if body else b"")
+            node = self.fetch(f"{path}/{step.verb}", json.dumps(body).encode() if body else b"")
         return fields(
             policy=node["policy"],
             deadline=node["deadline_in"] is not None,
@@ -432,8 +432,8 @@ class Http:
             risk=node["is_at_risk"],
         )
 
-    def ask(self, path: str, body: bytes | None = None) -> Any:
-        """Asks, with a body by POST; raises an error by the name in the answer."""
+    def fetch(self, path: str, body: bytes | None = None) -> Any:
+        """Sends a request, with a body by POST; raises an error by the name in the answer."""
         request = urllib.request.Request(self.url + path, data=body)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:

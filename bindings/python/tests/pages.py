@@ -1,7 +1,7 @@
 """Runs the examples of a page: its Python and shell blocks, in the order in which they stand.
 
 A page is run against a cluster of its own: the one that it starts with `sanderling local start`, or
-else one that is started for it. Its examples say 127.0.0.1:7600 and :7601; the tests' cluster is
+else one that is started for it. Its examples name 127.0.0.1:7600 and :7601; the tests' cluster is
 elsewhere, so these are replaced. HTML comments, which no reader sees, steer what is run:
 
     <!-- not run: the reason -->    the next block is left out
@@ -161,7 +161,7 @@ class Runner:
 
 
 def _free_ports() -> int:
-    """Returns the first of two ports in a row that nobody uses."""
+    """Returns the first of two ports in a row that no process uses."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))

@@ -127,7 +127,7 @@ def test_cancelled_put_leaves_the_object_before_it_or_its_own(run, turns):
         with contextlib.suppress(asyncio.CancelledError):
             await task
         assert bytes(await remote.get(path)) in (old, new)
-        # Nobody holds the name.
+        # No client holds the name.
         await remote.put(path, b"after")
         assert await remote.get(path) == b"after"
         assert [entry.name for entry in await remote.list(directory)] == ["a"]
@@ -320,7 +320,7 @@ def test_store_belongs_to_its_loop(cluster):
     asyncio.run(used())
 
 
-def test_nobody_there_is_unreachable():
+def test_address_without_a_server_is_unreachable():
     async def main():
         with pytest.raises(sanderling.Unreachable):
             await sanderling.aio.connect("127.0.0.1:1", timeout=5.0)
@@ -352,7 +352,7 @@ def test_two_loops_in_two_threads(cluster, directory):
     def thread(name):
         try:
             asyncio.run(program(name))
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             failures.append(error)
 
     threads = [threading.Thread(target=thread, args=[name]) for name in ("one", "two")]
@@ -433,14 +433,14 @@ def test_conditions_attributes_and_buffers(run):
     run(program)
 
 
-def test_progress_is_told_and_may_end_the_call(run):
+def test_progress_is_reported_and_may_end_the_call(run):
     async def program(remote, directory):
-        path, data, told = f"{directory}/a", bytes(9 << 20), []
-        await remote.put(path, data, progress=told.append)
-        assert told[-1] == len(data) and len(told) >= 3
-        told.clear()
-        assert await remote.get(path, progress=told.append) == data
-        assert told[-1] == len(data) and len(told) >= 3
+        path, data, seen = f"{directory}/a", bytes(9 << 20), []
+        await remote.put(path, data, progress=seen.append)
+        assert seen[-1] == len(data) and len(seen) >= 3
+        seen.clear()
+        assert await remote.get(path, progress=seen.append) == data
+        assert seen[-1] == len(data) and len(seen) >= 3
 
         def fail(_):
             raise ZeroDivisionError

@@ -274,7 +274,7 @@ def test_foreign_objects_in_place_of_groups_are_refused(store, directory, wide):
     assert arrow.get_table(store, f"{directory}/t").equals(wide.select(["id", "key"]))
 
 
-def test_wrong_calls_are_told_apart(store, directory, wide):
+def test_wrong_calls_are_distinguished(store, directory, wide):
     store.put(f"{directory}/file", b"x")
     with pytest.raises(FileNotFoundError):
         arrow.get_table(store, f"{directory}/none")

@@ -245,7 +245,7 @@ def test_table_is_written_while_a_node_leaves(own_cluster):
         assert noticed.is_set() and arrow.get_table(store, "/t").equals(table)
 
 
-def test_lost_bytes_are_told(own_cluster):
+def test_lost_bytes_are_reported(own_cluster):
     with own_cluster.store() as store:
         arrow.put_table(store, "/t", numbers(600_000))
         for node in own_cluster.nodes():

@@ -1,4 +1,4 @@
-"""Whatever is passed, at whatever moment: an error of a documented kind, or what was asked for.
+"""Whatever is passed, at whatever moment: an error of a documented kind, or what was requested.
 
 Never a panic, a hang, or the end of the process.
 """
@@ -44,7 +44,7 @@ def released() -> memoryview:
 
 
 class Fails:
-    """Fails wherever it is asked for something."""
+    """Fails whatever is called on it."""
 
     def __fspath__(self):
         raise ValueError("no path")
@@ -302,7 +302,7 @@ def test_everything_after_close_is_refused(cluster, directory):
         assert again.get(f"{directory}/b") == b"written"
 
 
-def test_forked_child_is_told_to_connect_again(cluster, directory):
+def test_forked_child_must_connect_again(cluster, directory):
     store = cluster.store()
     writer = store.open(f"{directory}/a", "wb")
     writer.write(bytes(2 << 20))
@@ -351,7 +351,7 @@ def test_threads_share_everything(store, directory):
                 except Closed:
                     # Another thread is writing.
                     pass
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             failures.append(error)
 
     threads = [threading.Thread(target=use, args=[number]) for number in range(6)]

@@ -189,7 +189,7 @@ def test_any_contiguous_buffer_is_put(store, directory):
 def test_put_lets_its_buffer_go(store, directory):
     data = bytearray(DATA[:SIZE])
     store.put(f"{directory}/o", data)
-    # A bytearray that somebody still reads cannot be resized.
+    # A bytearray that a view still reads cannot be resized.
     data.append(1)
     with pytest.raises(sanderling.NotFound):
         store.put(f"{directory}/none/o", data)

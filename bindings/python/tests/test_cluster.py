@@ -28,9 +28,9 @@ def test_noticed_node_loses_nothing(own_cluster):
     store.put("/o", DATA)
     leaving = max(store.nodes(), key=lambda node: node.home_bytes)
     assert leaving.home_bytes > 0
-    told = own_cluster.notice(leaving, deadline_seconds=200, reason="spot preemption")
-    assert told.policy == "draining"
-    assert 0 < told.deadline_in <= 200
+    node = own_cluster.notice(leaving, deadline_seconds=200, reason="spot preemption")
+    assert node.policy == "draining"
+    assert 0 < node.deadline_in <= 200
     until("drained", lambda: node_of(store, leaving.id).policy == "drained")
     own_cluster.kill(leaving)
     joined = own_cluster.add()
@@ -100,7 +100,7 @@ def test_loss_without_a_notice_is_typed_and_exact(own_cluster):
     assert loss.ranges == error.ranges
 
 
-def test_restarted_namenode_knows_everything(own_cluster):
+def test_restarted_namenode_has_everything(own_cluster):
     store = own_cluster.store()
     store.put("/before", DATA)
     own_cluster.restart_namenode()
@@ -136,7 +136,7 @@ def test_processes_die_with_their_parent(tmp_path):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # Who ends like that leaves its files.
+        # A process that ends like that leaves its files.
         env=os.environ | {"TMPDIR": str(tmp_path)},
     ) as parent:
         assert parent.stdout and parent.stdin
@@ -160,7 +160,7 @@ def test_nodes_added_from_a_short_thread_live_on(own_cluster):
     assert node_of(store, added[0]).availability == "up"
 
 
-def test_server_that_cannot_start_says_why(tmp_path):
+def test_server_that_cannot_start_reports_the_reason(tmp_path):
     blocked = tmp_path / "cluster"
     blocked.mkdir()
     (blocked / "namenode").write_text("not a directory")

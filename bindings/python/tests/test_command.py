@@ -25,7 +25,7 @@ def sanderling(*words: str) -> subprocess.CompletedProcess[str]:
         ["mock-metadata"],
     ],
 )
-def test_command_that_measures_says_which_build_has_it(words: list[str]) -> None:
+def test_command_that_measures_names_the_build_that_has_it(words: list[str]) -> None:
     ran = sanderling(*words)
     assert ran.returncode == 2
     assert ran.stdout == ""
@@ -36,7 +36,7 @@ def test_command_that_measures_says_which_build_has_it(words: list[str]) -> None
     assert error["kind"] == "NotInThisBuild"
 
 
-def test_help_lists_what_is_there_and_says_what_is_not() -> None:
+def test_help_lists_what_is_there_and_what_is_not() -> None:
     ran = sanderling("--help")
     assert ran.returncode == 0
     listed = [line.split()[0] for line in ran.stdout.splitlines() if line.startswith("  ")

@@ -38,17 +38,17 @@ def both(capsys: pytest.CaptureFixture[str]) -> Callable[[str, Any], Awaitable[N
     return run_both
 
 
-def test_store_answers_as_the_table_says(nodes, both):
+def test_store_answers_as_the_table_requires(nodes, both):
     with nodes.store() as store:
         asyncio.run(both("python", Calls(store)))
 
 
-def test_calls_of_many_objects_answer_as_the_table_says(nodes, both):
+def test_calls_of_many_objects_answer_as_the_table_requires(nodes, both):
     with nodes.store() as store:
         asyncio.run(both("many", ManyCalls(store)))
 
 
-def test_store_for_asyncio_answers_as_the_table_says(nodes, both):
+def test_store_for_asyncio_answers_as_the_table_requires(nodes, both):
     async def main() -> None:
         async with sanderling.aio.connect(nodes.address) as store:
             await both("asyncio", Calls(store))
@@ -56,11 +56,11 @@ def test_store_for_asyncio_answers_as_the_table_says(nodes, both):
     asyncio.run(main())
 
 
-def test_filesystem_answers_as_the_table_says(nodes, both):
+def test_filesystem_answers_as_the_table_requires(nodes, both):
     asyncio.run(both("fsspec", Files(SanderlingFileSystem(address=nodes.address))))
 
 
-def test_coroutines_of_the_filesystem_answer_as_the_table_says(nodes, both):
+def test_coroutines_of_the_filesystem_answer_as_the_table_requires(nodes, both):
     async def main() -> None:
         fs = SanderlingFileSystem(address=nodes.address, asynchronous=True)
         await both("fsspec_async", AsyncFiles(fs))
@@ -68,5 +68,5 @@ def test_coroutines_of_the_filesystem_answer_as_the_table_says(nodes, both):
     asyncio.run(main())
 
 
-def test_http_answers_as_the_table_says(nodes, both):
+def test_http_answers_as_the_table_requires(nodes, both):
     asyncio.run(both("http", Http(nodes)))

@@ -1,4 +1,4 @@
-"""A cluster that asks who calls."""
+"""A cluster that authenticates its callers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_filesystem_shows_its_token(secure, tmp_path, monkeypatch):
         assert file.read_text() not in narrow.to_json()
 
 
-def test_who_has_no_token_or_another_authority_is_not_served(secure, tmp_path, monkeypatch):
+def test_caller_without_its_token_or_authority_is_not_served(secure, tmp_path, monkeypatch):
     monkeypatch.delenv("SANDERLING_TOKEN_FILE")
     with pytest.raises(NotAllowed):
         sanderling.connect(secure.address)
@@ -119,7 +119,7 @@ def test_who_has_no_token_or_another_authority_is_not_served(secure, tmp_path, m
         sanderling.connect(secure.address, tls_ca=tmp_path / "empty.pem")
 
 
-def test_cluster_that_asks_nobody_makes_no_tokens(store):
+def test_cluster_without_authentication_makes_no_tokens(store):
     with pytest.raises(BadRequest):
         store.token("/", rights=["read"], expires=60)
     with pytest.raises(TypeError):

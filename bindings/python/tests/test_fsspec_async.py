@@ -44,9 +44,9 @@ def test_objects_are_written_listed_read_and_removed(cluster, directory, tmp_pat
         files = [f"{directory}/{name}" for name in ("a", "b", "c/d", "f")]
         assert await fs._find(directory) == files
         assert await fs._glob(f"{directory}/*/d") == [f"{directory}/c/d"]
-        heard = Callback()
-        await fs._get_file(f"{directory}/a", str(tmp_path / "a"), callback=heard)
-        assert heard.value == len(data)
+        callback = Callback()
+        await fs._get_file(f"{directory}/a", str(tmp_path / "a"), callback=callback)
+        assert callback.value == len(data)
         await fs._put(str(tmp_path / "a"), f"{directory}/g")
         assert await fs._size(f"{directory}/g") == len(data)
         await fs._rm(f"{directory}/c", recursive=True)

@@ -108,7 +108,7 @@ def test_reader_keeps_the_object_it_opened(filesystem, directory):
         try:
             rest = reader.read()
         except sanderling.SanderlingError:
-            rest = b""  # Said clearly: the object that was opened is gone.
+            rest = b""  # Reported: the object that was opened is gone.
         assert set(head + rest) == {ord("o")}
     assert filesystem.cat_file(f"{directory}/o", 1, 9) == b"n" * 8
 
@@ -627,7 +627,7 @@ def test_options_of_the_store_pass_through(filesystem, store, directory):
         filesystem.pipe_file(f"{directory}/d", b"z", if_object=info["object"])
 
 
-def test_callbacks_hear_of_bytes(filesystem, directory, tmp_path):
+def test_callbacks_get_counts_of_bytes(filesystem, directory, tmp_path):
     (tmp_path / "up").write_bytes(b"u" * 100_000)
     up, down = Callback(), Callback()
     filesystem.put_file(str(tmp_path / "up"), f"{directory}/o", callback=up)

@@ -217,7 +217,7 @@ def test_lease_is_renewed_while_the_program_is_busy(store, directory):
     with store.job(f"{directory}/job", lifetime=3) as job:
         job.put("a", b"1")
         info = store.register_job(f"{directory}/other", lease=3)
-        # Another of the same length, that nobody renews, ends meanwhile.
+        # Another of the same length, that no client renews, ends meanwhile.
         until("the other ends", lambda: info.job not in {each.job for each in store.jobs()})
         assert job.is_alive and job.get("a") == b"1"
 
@@ -247,23 +247,23 @@ time.sleep(600)
 # Progress
 
 
-def test_progress_is_told(store, directory):
+def test_progress_is_reported(store, directory):
     path, data = f"{directory}/a", pattern(9 * MIB + 1)
-    told = []
-    assert store.put(path, data, progress=told.append).bytes == len(data)
-    assert told == sorted(told) and told[-1] == len(data) and len(told) >= 3
-    told.clear()
-    assert store.get(path, progress=told.append) == data
-    assert told == sorted(told) and told[-1] == len(data) and len(told) >= 3
-    told.clear()
-    with store.open(path, progress=told.append) as file:
+    seen = []
+    assert store.put(path, data, progress=seen.append).bytes == len(data)
+    assert seen == sorted(seen) and seen[-1] == len(data) and len(seen) >= 3
+    seen.clear()
+    assert store.get(path, progress=seen.append) == data
+    assert seen == sorted(seen) and seen[-1] == len(data) and len(seen) >= 3
+    seen.clear()
+    with store.open(path, progress=seen.append) as file:
         file.read(5 * MIB)
         file.read()
-    assert told == [5 * MIB, len(data)]
-    store.put(path, b"", progress=told.append)
-    assert store.get(path, progress=told.append) == b""
+    assert seen == [5 * MIB, len(data)]
+    store.put(path, b"", progress=seen.append)
+    assert store.get(path, progress=seen.append) == b""
     store.put(path, b"once", delete_after_read=True)
-    assert store.get(path, progress=told.append) == b"once" and not store.exists(path)
+    assert store.get(path, progress=seen.append) == b"once" and not store.exists(path)
 
 
 def test_error_in_progress_ends_the_call(store, directory):
@@ -308,7 +308,7 @@ def test_events_are_followed_and_resumed(own_cluster):
 
 
 def test_interrupt_ends_following(store):
-    # Who runs the tests in the background of a shell has them ignore Ctrl-C.
+    # Tests in the background of a shell ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()

@@ -85,9 +85,9 @@ def test_other_threads_run_meanwhile(store, directory):
         thread.join()
 
 
-def test_observer_is_told_of_all_bytes(cluster, directory):
-    told = []
-    with cluster.store(observer=lambda *call: told.append(call)) as store:
+def test_observer_gets_all_bytes(cluster, directory):
+    seen = []
+    with cluster.store(observer=lambda *call: seen.append(call)) as store:
         store.put_many({f"{directory}/a": b"12", f"{directory}/b": b"345"})
         store.get_many([f"{directory}/a", f"{directory}/b", f"{directory}/c"], return_errors=True)
-    assert [(kind, size) for kind, size, *_ in told] == [("write", 5), ("read", 5)]
+    assert [(kind, size) for kind, size, *_ in seen] == [("write", 5), ("read", 5)]

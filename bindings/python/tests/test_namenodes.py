@@ -54,7 +54,7 @@ def value(number: int) -> bytes:
 
 
 def members(cluster: sanderling.Cluster, index: int) -> dict:
-    """Returns the group as the namenode of an index knows it."""
+    """Returns the group as the namenode of an index reports it."""
     url = f"http://{cluster.namenodes[index].http_address}/v1/group"
     with urllib.request.urlopen(url, timeout=CALL_SECONDS_MAX) as page:
         return json.load(page)
@@ -155,7 +155,7 @@ def test_noticed_leader_leaves_before_its_deadline_and_a_spare_votes(group):
         assert time.monotonic() - began < NOTICE_SECONDS
         assert not is_running(before.pid)
         load.until_more(50)
-    # Its index stays, and nobody connects to its address any more.
+    # Its index stays, and no client connects to its address any more.
     after = group.namenodes[noticed]
     assert (after.pid, after.address) == (None, before.address)
     assert before.address not in group.address
@@ -171,7 +171,7 @@ def test_noticed_leader_leaves_before_its_deadline_and_a_spare_votes(group):
 
 
 def test_every_namenode_is_replaced_one_after_the_other(group):
-    # The cluster's own client knows these three, and is idle until they are gone.
+    # The cluster's own client has these three, and is idle until they are gone.
     assert len(group.nodes()) == 2
     with Load(group) as load:
         for index in range(3):

@@ -159,15 +159,15 @@ def test_forked_child_exports_its_own_spans(traced, collector):
 
 def test_collector_that_is_absent_or_hangs_harms_no_call_and_is_reported(traced):
     with socket.create_server(("127.0.0.1", 0)) as absent:
-        nobody = absent.getsockname()[1]
+        closed = absent.getsockname()[1]
     with socket.create_server(("127.0.0.1", 0)) as hanging:
-        for port in (nobody, hanging.getsockname()[1]):
+        for port in (closed, hanging.getsockname()[1]):
             url = f"http://127.0.0.1:{port}"
             began = time.monotonic()
             ran = program(PUT_AND_GET, traced.address, url)
             assert ran.returncode == 0, ran.stderr
             assert time.monotonic() - began < 60
-            if port == nobody:
+            if port == closed:
                 assert f"{url}/v1/traces did not take" in ran.stderr
 
 

@@ -94,7 +94,7 @@ def test_errors_mirror_their_kinds(store, directory):
         store.notice(store.nodes()[0].id, -1)
 
 
-def test_nobody_listening_is_said_within_the_timeout():
+def test_address_without_a_server_is_reported_within_the_timeout():
     began = time.monotonic()
     with pytest.raises(ConnectionError) as raised:
         sanderling.connect("127.0.0.1:1", timeout=2)

@@ -1,4 +1,4 @@
-"""What the package says about its types, held against the package and a program that uses it."""
+"""What the package declares of its types, held against the package and a program that uses it."""
 
 from __future__ import annotations
 
@@ -85,20 +85,20 @@ def test_program_has_the_types_that_the_package_promises(tmp_path):
     assert ran.stdout.count("error:") >= 2, ran.stdout
 
 
-def test_native_half_has_what_its_stub_says():
+def test_native_half_has_what_its_stub_declares():
     classes = "Buffer Client CompletionQueue Credentials LeaseRenewer Options Reader Stream"
     classes = [*classes.split(), "Writer"]
     stub = (Path(sanderling.__file__).parent / "_sanderling.pyi").read_text()
     native = sys.modules["sanderling._sanderling"]
     for name in classes:
         body = stub.split(f"\nclass {name}")[1].split("\nclass ")[0]
-        said = {line.split("def ")[1].split("(")[0] for line in body.splitlines() if "def " in line}
+        defs = {line.split("def ")[1].split("(")[0] for line in body.splitlines() if "def " in line}
         there = {each for each in dir(getattr(native, name)) if not each.startswith("_")}
-        public = {each for each in said if not each.startswith("_")}
+        public = {each for each in defs if not each.startswith("_")}
         assert public == there, f"{name}: {public ^ there}"
 
 
-def test_everything_public_says_what_it_does():
+def test_everything_public_has_a_docstring():
     for module in (sanderling, sanderling.aio, sanderling.errors):
         names = getattr(module, "__all__", [name for name in dir(module) if name[0].isupper()])
         for name in names:

@@ -231,7 +231,7 @@ impl Connection<'_> {
             replies.advance(bytes);
             *done += 1;
             let worker = self.waiting.borrow_mut().pop_front();
-            let _ = worker.ok_or("a reply that nobody asked for")?.send(());
+            let _ = worker.ok_or("a reply without a request")?.send(());
         }
     }
 

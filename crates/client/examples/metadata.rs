@@ -88,7 +88,7 @@ async fn look_up(pool: &Pool, address: &str, paths: u64, round: u64, meter: &Met
     }
     let done: u64 = tasks.join_all().await.into_iter().sum();
     let what = if together { "looked up together" } else { "looked up one by one" };
-    meter.say(&format!("128 in a frame, {what}"), done, began, cpu);
+    meter.print(&format!("128 in a frame, {what}"), done, began, cpu);
 }
 
 async fn look_up_alone(client: &Client, paths: u64, flight: u64, meter: &Meter) {
@@ -106,7 +106,7 @@ async fn look_up_alone(client: &Client, paths: u64, flight: u64, meter: &Meter) 
         });
     }
     let done: u64 = tasks.join_all().await.into_iter().sum();
-    meter.say(&format!("single lookups, {flight} in flight"), done, began, cpu);
+    meter.print(&format!("single lookups, {flight} in flight"), done, began, cpu);
 }
 
 async fn put(client: &Client, flight: u64, directory: &str, meter: &Meter) {
@@ -125,7 +125,7 @@ async fn put(client: &Client, flight: u64, directory: &str, meter: &Meter) {
         });
     }
     let done: u64 = tasks.join_all().await.into_iter().sum();
-    meter.say(&format!("puts of 64 bytes, {flight} in flight"), done, began, cpu);
+    meter.print(&format!("puts of 64 bytes, {flight} in flight"), done, began, cpu);
 }
 
 async fn serve(address: &str, directory: &str) {
@@ -212,7 +212,7 @@ async fn fill(pool: &Pool, address: &str, paths: u64, kind: &str, meter: &Meter)
         });
     }
     tasks.join_all().await;
-    meter.say("creates in batches of 128", paths, began, cpu);
+    meter.print("creates in batches of 128", paths, began, cpu);
     let after = meter.resident_bytes();
     let each = (after - before) / paths;
     println!("resident: {} MiB, {each} bytes per object", after >> 20);
@@ -222,7 +222,7 @@ fn create(number: u64, inline: Option<Vec<u8>>) -> Create {
     Create { expected_bytes: Some(4096), inline, ..Create::new(path(number), Nonce(7)) }
 }
 
-/// Reads what the kernel says about the server.
+/// Reads what the kernel reports of the server.
 struct Meter {
     pid: String,
 }
@@ -241,7 +241,7 @@ impl Meter {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
-    fn say(&self, what: &str, done: u64, began: Instant, cpu: f64) {
+    fn print(&self, what: &str, done: u64, began: Instant, cpu: f64) {
         let (wall, cpu) = (began.elapsed().as_secs_f64(), self.cpu() - cpu);
         let done = done as f64;
         println!(

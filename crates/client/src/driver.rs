@@ -120,15 +120,15 @@ mod tests {
         let driver = Driver::start().unwrap();
         for _ in 0..20 {
             let (done, is_done) = mpsc::channel();
-            let (ask, asked) = oneshot::channel();
+            let (sender, receiver) = oneshot::channel();
             driver.runtime().spawn(async move {
                 // Long beside the time after which the background thread steps in.
                 time::sleep(4 * KEEP_AFTER).await;
                 done.send(()).unwrap();
-                let _ = ask.send(());
+                let _ = sender.send(());
             });
             is_done.recv_timeout(SOON).unwrap();
-            driver.wait(asked).unwrap();
+            driver.wait(receiver).unwrap();
         }
     }
 
@@ -139,8 +139,8 @@ mod tests {
         let mut before: Option<oneshot::Receiver<usize>> = None;
         // Each but the first needs the answer of another thread's call.
         for number in 0..8 {
-            let (ask, asked) = oneshot::channel();
-            let (before, answered) = (before.replace(asked), answered.clone());
+            let (sender, receiver) = oneshot::channel();
+            let (before, answered) = (before.replace(receiver), answered.clone());
             thread::spawn(move || {
                 let sum = driver.wait(async {
                     let so_far = match before {
@@ -148,7 +148,7 @@ mod tests {
                         None => 0,
                     };
                     time::sleep(Duration::from_millis(1)).await;
-                    ask.send(so_far + number).unwrap_or_default();
+                    sender.send(so_far + number).unwrap_or_default();
                     so_far + number
                 });
                 answered.send(sum).unwrap();

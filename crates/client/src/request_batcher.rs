@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_that_are_answered_together_ask_together() {
+    async fn callers_that_are_answered_together_send_together() {
         let (service, stop) = (Arc::new(Counting::default()), CancellationToken::new());
         let (batcher, serving) = serve_batcher(&service, &stop).await;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -302,7 +302,7 @@ mod tests {
         serving.await.unwrap();
     }
     #[tokio::test]
-    async fn caller_that_does_not_look_holds_nobody_up() {
+    async fn caller_that_does_not_look_delays_no_other_one() {
         let (service, stop) = (Arc::new(Counting::default()), CancellationToken::new());
         let (batcher, serving) = serve_batcher(&service, &stop).await;
         let deadline = Instant::now() + Duration::from_secs(60);

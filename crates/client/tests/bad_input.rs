@@ -65,7 +65,7 @@ async fn throw(address: &str, noise: &mut StdRng) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn noise_is_refused_and_nobody_else_is_disturbed() {
+async fn noise_is_refused_and_disturbs_no_other_caller() {
     let cluster = Cluster::start(2).await;
     let client = cluster.client().await;
     let data = pattern(3 * MIB, 1);

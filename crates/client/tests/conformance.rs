@@ -16,7 +16,7 @@ const NAME: &str = "rust";
 const DATANODES: usize = 3;
 
 #[test]
-fn client_answers_as_the_table_says_and_wrong_cases_fail() {
+fn client_answers_as_the_table_requires_and_wrong_cases_fail() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(Cluster::start(DATANODES));
     let client = runtime.block_on(cluster.client());

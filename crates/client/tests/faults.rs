@@ -168,7 +168,7 @@ async fn writers_survive_a_death_without_notice() {
             Ok(stat) => {
                 assert_eq!((stat.bytes, stat.lost_bytes), ((4 * MIB + MIB / 2) as u64, 0));
             }
-            // What was acknowledged by the node that died: nobody takes the file for whole.
+            // What was acknowledged by the node that died: no reader takes the file for whole.
             Err(ClientError::DataUnavailable { ranges, .. }) => {
                 lost += ranges.iter().map(|range| range.bytes).sum::<u64>();
                 assert!(!client.exists(&name).await.unwrap());
@@ -176,8 +176,8 @@ async fn writers_survive_a_death_without_notice() {
             Err(error) => panic!("{error}"),
         }
     }
-    // Of blocks that were ended before the seal the report tells as well.
+    // Of blocks that were ended before the seal the report has these as well.
     let report = client.report().await.unwrap();
-    assert!(report.bytes <= lost, "{} bytes reported, {lost} told to writers", report.bytes);
+    assert!(report.bytes <= lost, "{} bytes reported, {lost} lost to writers", report.bytes);
     assert!(client.fsck().await.unwrap().problems.is_empty());
 }

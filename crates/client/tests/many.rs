@@ -71,7 +71,7 @@ async fn ranges_of_many_objects_are_read_together_and_each_fails_alone() {
     }
     let readers = client.open_many(&paths).await.into_iter().map(Result::unwrap);
     let mut wanted: Vec<_> = readers.map(|reader| (reader.clone(), ranges(&reader))).collect();
-    // One asks for more than there is, and one is gone.
+    // One requests more than there is, and one is gone.
     wanted[33].1.push(ByteRange { offset: 1, bytes: 1 << 40 });
     client.delete(&paths[42], false).await.unwrap();
     for _ in 0..3 {
@@ -114,7 +114,7 @@ async fn many_callers_get_their_own_answers_over_every_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_that_give_up_hold_up_nobody() {
+async fn callers_that_give_up_delay_no_other_one() {
     let cluster = Cluster::start(0).await;
     let client = cluster.client().await;
     client.put(&path("/a"), "a".into(), &PutOptions::default()).await.unwrap();

@@ -133,7 +133,7 @@ async fn call_leaves_a_paused_leader_when_the_others_have_another_one() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(WITHIN, asked).await.expect("the others are asked while the leader is silent");
+    timeout(WITHIN, asked).await.expect("the others are tried while the leader is silent");
     assert!(!reading.is_finished(), "a slow leader is waited for");
     voter.report(6, &leader, &[&old.address, &leader]);
     timeout(WITHIN, reading).await.expect("in time").unwrap().unwrap();

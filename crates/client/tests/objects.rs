@@ -40,7 +40,7 @@ async fn objects_of_every_size_are_read_as_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layout_tells_which_blocks_overlap_a_range_and_where_they_are() {
+async fn layout_has_the_blocks_that_overlap_a_range_and_their_places() {
     let cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     client.put(&path("/file"), pattern(5 * MIB + 7, 1), &parents()).await.unwrap();
@@ -173,7 +173,7 @@ async fn replaced_object_is_old_or_new_never_mixed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn notice_moves_everything_and_nobody_fails() {
+async fn notice_moves_everything_and_no_call_fails() {
     let mut cluster = Cluster::start(4).await;
     let client = cluster.client().await;
     let mut objects = Vec::new();
@@ -211,7 +211,7 @@ async fn notice_moves_everything_and_nobody_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn death_without_notice_is_told_exactly_and_at_once() {
+async fn death_without_notice_is_reported_exactly_and_at_once() {
     let mut cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     let data = pattern(12 * MIB, 5);
@@ -225,7 +225,7 @@ async fn death_without_notice_is_told_exactly_and_at_once() {
         EventKind::NodeGone { node, why, .. } if node == victim => Some(why),
         _ => None,
     });
-    assert_eq!(why.as_deref(), Some("its process has ended"), "nobody waited for its silence");
+    assert_eq!(why.as_deref(), Some("its process has ended"), "not after its silence");
     assert_eq!(error.recovery(), Recovery::Recompute, "{error}");
     let ClientError::DataUnavailable { ranges, .. } = error else { panic!("{error}") };
     let report = client.report().await.unwrap();
@@ -346,13 +346,13 @@ async fn full_fleet_refuses_or_lets_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writer_that_waits_for_room_asks_for_no_more_than_it_needs() {
+async fn writer_that_waits_for_room_requests_no_more_than_it_needs() {
     let cluster = Cluster::start_with(1, 8 << 20).await;
     let client = cluster.client().await;
     let class = "dram:wait".parse().unwrap();
     let options = PutOptions { class, ..PutOptions::default() };
     client.put(&path("/other"), pattern(4 * MIB, 1), &options).await.unwrap();
-    // It does not say how long it will be, and the last of its bytes just fit.
+    // It does not report how long it will be, and the last of its bytes just fit.
     let mut writer = client.create(&path("/file"), &options).await.unwrap();
     writer.write(&pattern(4 * MIB, 2)).await.unwrap();
     writer.close().await.unwrap();
@@ -372,7 +372,7 @@ async fn writer_that_waits_for_room_asks_for_no_more_than_it_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deletion_while_being_read_gives_whole_bytes_or_says_so() {
+async fn deletion_while_being_read_gives_whole_bytes_or_an_error() {
     let cluster = Cluster::start(3).await;
     let client = cluster.client().await;
     for round in 0..10 {
@@ -401,7 +401,7 @@ async fn cancelled_next_of_a_stream_loses_no_bytes() {
     let mut stream = client.open(&path("/file")).await.unwrap().stream(100_000);
     let mut read = Vec::new();
     loop {
-        // Polled once and dropped, then asked again.
+        // Polled once and dropped, then polled again.
         let polled = futures_util::FutureExt::now_or_never(stream.next());
         let next = match polled {
             Some(next) => next,

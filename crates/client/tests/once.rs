@@ -284,7 +284,7 @@ async fn first_read_deletes_the_object_that_it_read_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delete_of_an_expected_object_leaves_another_and_says_so() {
+async fn delete_of_an_expected_object_leaves_another_and_reports_that() {
     let world = World::new(0).await;
     world.put("/x", "first").await;
     let first = world.client.stat(&path("/x")).await.unwrap().object;

@@ -92,7 +92,7 @@ fn inode_at(address: *const u8) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_of_a_datanode_that_is_gone_is_let_go_although_nobody_asks_it() {
+async fn memory_of_a_datanode_that_is_gone_is_released_although_no_call_is_made() {
     let mut cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     let (object, bytes) = (path("/object"), pattern(MIB, 1));
@@ -127,7 +127,7 @@ async fn memory_of_a_datanode_that_is_gone_is_let_go_although_nobody_asks_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_that_does_not_want_it_goes_by_tcp() {
+async fn client_without_same_host_reads_goes_by_tcp() {
     let cluster = Cluster::start(1).await;
     let config = ClientConfig { same_host: false, ..ClientConfig::default() };
     let client = cluster.client_with(config).await;
@@ -336,7 +336,7 @@ async fn damaged_memory_is_neither_leased_nor_copied_and_is_lost_at_once() {
     assert_eq!(client.report().await.unwrap().bytes, 3 * MIB as u64);
 }
 
-/// Waits until the one datanode says that so much of its memory is in use.
+/// Waits until the one datanode reports that so much of its memory is in use.
 async fn wait_for_used(cluster: &Cluster, client: &Client, bytes: u64) {
     let is_so = |nodes: &[NodeInfo]| nodes[0].load.dram_used_bytes == bytes;
     cluster.wait_for(client, &format!("{bytes} bytes in use"), is_so).await;
@@ -401,7 +401,7 @@ async fn puts_that_are_cancelled_at_any_moment_leave_nothing() {
     }
 }
 
-/// A client of another user, on a thread of its own: the kernel knows users by thread.
+/// A client of another user, on a thread of its own: the kernel has users by thread.
 #[test]
 fn client_of_another_user_is_refused_the_memory_and_goes_by_tcp() {
     if !rustix::process::geteuid().is_root() {
@@ -410,9 +410,9 @@ fn client_of_another_user_is_refused_the_memory_and_goes_by_tcp() {
         std::io::Write::write_all(&mut std::io::stderr(), why.as_bytes()).unwrap();
         return;
     }
-    let nobody = 65_534;
+    let uid = 65_534;
     let servers = tokio::runtime::Runtime::new().unwrap();
-    for (uids, is_let_in) in [(vec![], false), (vec![nobody - 1], false), (vec![nobody], true)] {
+    for (uids, is_let_in) in [(vec![], false), (vec![uid - 1], false), (vec![uid], true)] {
         let cluster = servers.block_on(async {
             let mut cluster = Cluster::start(0).await;
             cluster.add_for(64 << 20, uids.clone()).await;
@@ -420,7 +420,7 @@ fn client_of_another_user_is_refused_the_memory_and_goes_by_tcp() {
         });
         let namenode = cluster.namenode.address().to_string();
         let other = std::thread::spawn(move || {
-            rustix::thread::set_thread_uid(rustix::thread::Uid::from_raw(nobody)).unwrap();
+            rustix::thread::set_thread_uid(rustix::thread::Uid::from_raw(uid)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(as_other_user(namenode, is_let_in))
         });

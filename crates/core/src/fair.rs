@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(queue.pop().map(|(tenant, _)| tenant), Some("c"));
         for round in 0..20 {
             let next = queue.pop().expect("it waits");
-            assert_eq!(next, ("modest", 10 + round), "it goes before all who have had more");
+            assert_eq!(next, ("modest", 10 + round), "it goes before all that have had more");
             queue.push("modest", of(1), 11 + round).unwrap();
         }
         assert_eq!(queue.next_cost(), Some(1));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tenants_have_had_is_forgotten_once_it_says_nothing() {
+    fn shares_of_idle_tenants_are_forgotten_once_they_do_not_matter() {
         let mut queue = Fair::new(MANY);
         for tenant in 0..10_000 {
             queue.push(tenant, of(1), 1).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_that_come_for_the_first_time_again_and_again_keep_nobody_waiting_for_ever() {
+    fn tenants_that_come_for_the_first_time_again_and_again_starve_no_other_one() {
         let mut queue = Fair::new(MANY);
         queue.push("early".to_owned(), of(512), 1).unwrap();
         queue.push("early".to_owned(), of(512), 2).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_has_bounds_whoever_comes() {
+    fn queue_has_bounds_whatever_comes() {
         let mut queue = few();
         let tenants = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
         let pushed = tenants.map(|tenant| queue.push(tenant, long(100), 1).is_ok());

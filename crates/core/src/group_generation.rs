@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(one.meets(one), Ok(false));
         assert_eq!((first.meets(one), one.meets(first).is_err()), (Ok(true), true));
         assert_eq!((other.next(1).is_after(one), one.meets(other.next(1))), (true, Ok(true)));
-        // One that names none, and one that knows none.
+        // One that names none, and one that has none.
         let none = GroupGeneration::default();
         assert_eq!(
             (one.meets(none), none.meets(one), none.meets(none)),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_answers_go_to_who_asked() {
+    fn pages_and_answers_go_to_the_machine_that_requested_them() {
         let config = BackgroundConfig::default();
         let mut manager = Manager::new(RelocatorConfig::default(), config);
         manager.handle(NOW, view());

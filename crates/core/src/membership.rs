@@ -443,12 +443,12 @@ mod tests {
     }
 
     #[test]
-    fn silence_while_nobody_listened_is_excused_once() {
+    fn silence_during_an_absence_of_the_namenode_is_excused_once() {
         let mut membership = with_node();
         membership.was_away(at(60_000), Millis(60_000));
-        assert!(membership.dead(at(60_000)).is_empty(), "it had no chance to be heard");
+        assert!(membership.dead(at(60_000)).is_empty(), "it had no chance to send one");
         membership.was_away(at(66_000), Millis(6_000));
-        assert_eq!(membership.dead(at(66_000)), [NodeId(1)], "it was not heard since either");
+        assert_eq!(membership.dead(at(66_000)), [NodeId(1)], "it sent none since either");
         membership.heartbeat(at(66_000), NodeId(1), Load::default());
         membership.was_away(at(71_000), Millis(5_000));
         assert!(membership.to_probe(at(72_499)).is_empty());
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn process_that_has_not_heard_its_id_yet_is_not_taken_for_another() {
+    fn process_that_has_not_received_its_id_yet_is_not_taken_for_another() {
         let asked = NodeId(3);
         let by = |here| Probe::refused_by(&Refusal::WrongNode { here, asked });
         assert_eq!(by(NodeId(4)), Some(Probe::Refused));
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn word_of_somebody_who_cannot_reach_a_node_only_has_it_dialled_and_not_too_often() {
+    fn suspicion_by_a_peer_only_has_the_node_dialled_and_not_too_often() {
         let mut membership = with_node();
         let version = membership.version();
         for millis in 100..350 {
@@ -538,7 +538,7 @@ mod tests {
         assert_eq!(membership.version(), version, "placement has nothing to look at again");
         membership.suspected(at(350), NodeId(1));
         assert_eq!(membership.to_probe(at(350)), [NodeId(1)]);
-        // It does not answer, and was not heard either: it gets no new blocks.
+        // It does not answer, and sent nothing either: it gets no new blocks.
         assert!(!membership.probed(at(850), NodeId(1), Probe::Timeout));
         assert!(!membership.is_up(NodeId(1)));
         membership.heartbeat(at(860), NodeId(1), Load::default());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_three_nodes_keep_nothing_unless_told() {
+    fn fewer_than_three_nodes_keep_nothing_by_default() {
         for count in 0..3 {
             let few = fleet(Departures::Default, &vec![16; count]);
             assert_eq!((few.departures, few.limit(0)), (0, None), "{count} nodes");

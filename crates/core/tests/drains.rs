@@ -68,11 +68,11 @@ impl World {
             calls: 0,
         };
         let lease = Millis(1_000_000);
-        world.ask(Request::Manage { holder: MANAGER, name: "m".into(), lease }).unwrap();
+        world.call(Request::Manage { holder: MANAGER, name: "m".into(), lease }).unwrap();
         world
     }
 
-    fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+    fn call(&mut self, request: Request) -> Result<Reply, Refusal> {
         match self.namenode.prepare(self.now, request) {
             Prepared::Answer(answer) => answer,
             Prepared::Log(command) => {
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Does what datanodes are told.
+    /// Carries out the orders to datanodes.
     fn obey(&mut self, orders: Vec<DatanodeOrder>) {
         for order in orders {
             let reply = match &order.order {
@@ -131,7 +131,7 @@ impl World {
             notice_min: None,
             egress_bytes_per_second: None,
         };
-        let Reply::Registered(registered) = self.ask(Request::Register(register)).unwrap() else {
+        let Reply::Registered(registered) = self.call(Request::Register(register)).unwrap() else {
             panic!()
         };
         self.alive.insert(registered.node);
@@ -144,7 +144,7 @@ impl World {
         let path = format!("/{name}").parse().unwrap();
         let expected_bytes = Some(count << 20);
         let create = Create { expected_bytes, ..Create::new(path, Nonce(name)) };
-        let Ok(Reply::Grant(grant)) = self.ask(Request::Create(create)) else { return };
+        let Ok(Reply::Grant(grant)) = self.call(Request::Create(create)) else { return };
         let mut lengths = Vec::new();
         for granted in grant.blocks {
             let length = 1 + self.dice.below(1 << 20) as u32;
@@ -158,7 +158,7 @@ impl World {
         } else {
             Request::Publish { object, lease, lengths }
         };
-        self.ask(request).unwrap();
+        self.call(request).unwrap();
     }
 
     fn push(&mut self, source: NodeId, one: &PushMove) -> Result<Pushed, Refusal> {
@@ -172,7 +172,7 @@ impl World {
         Ok(Pushed { length })
     }
 
-    /// Does one call and sends its answer on its way, late, or none but the news that it failed.
+    /// Does one call and sends its answer on its way, late, or only that it failed.
     fn perform(&mut self, output: MoveOutput) {
         self.calls += 1;
         let fails = self.dice.hits(self.faults);
@@ -184,7 +184,7 @@ impl World {
         };
         let input = match output {
             MoveOutput::Fetch { node, after, limit } => {
-                let page = match self.ask(Request::DrainBlocks { holder, node, after, limit }) {
+                let page = match self.call(Request::DrainBlocks { holder, node, after, limit }) {
                     Ok(Reply::Candidates { candidates, is_more }) if !fails => {
                         Some((candidates, is_more))
                     }
@@ -193,19 +193,19 @@ impl World {
                 Input::Candidates { node, page }
             }
             MoveOutput::Reserve { call, moves } => {
-                let done = is_done.then(|| self.ask(Request::Reserve { holder, moves }));
+                let done = is_done.then(|| self.call(Request::Reserve { holder, moves }));
                 Input::Reserved { call, epochs: epochs(done) }
             }
             MoveOutput::Commit { call, moves } => {
-                let done = is_done.then(|| self.ask(Request::Commit { holder, moves }));
+                let done = is_done.then(|| self.call(Request::Commit { holder, moves }));
                 Input::Committed { call, epochs: epochs(done) }
             }
             MoveOutput::Page { .. } | MoveOutput::DropCopies { .. } => {
-                unreachable!("a relocator does not ask this")
+                unreachable!("a relocator does not request this")
             }
             MoveOutput::Abandon { call, blocks } => {
                 if is_done {
-                    self.ask(Request::Abandon { holder, blocks }).unwrap();
+                    self.call(Request::Abandon { holder, blocks }).unwrap();
                 }
                 Input::Abandoned { call, is_done: !fails }
             }
@@ -219,7 +219,7 @@ impl World {
                 Input::Pushed { call, outcomes: (can && !fails).then_some(outcomes) }
             }
             MoveOutput::Forecast { node, forecast } => {
-                let _ = self.ask(Request::Forecast { holder, node, forecast });
+                let _ = self.call(Request::Forecast { holder, node, forecast });
                 return;
             }
         };
@@ -247,7 +247,7 @@ impl World {
             for node in self.alive.clone() {
                 let nonce = Nonce(u64::from(node.0));
                 let beat = Heartbeat { node, nonce, load: Load::default() };
-                let _ = self.ask(Request::Heartbeat(beat));
+                let _ = self.call(Request::Heartbeat(beat));
             }
         }
         for command in self.namenode.tick(self.now) {
@@ -256,7 +256,7 @@ impl World {
         self.namenode.to_probe(self.now);
         if self.look_at <= self.now {
             self.look_at = self.now + Millis(50);
-            let view = self.ask(Request::Drains { holder: MANAGER });
+            let view = self.call(Request::Drains { holder: MANAGER });
             if let Ok(Reply::Drains { drains, nodes }) = view {
                 self.relocator.handle(self.now, Input::Drains { drains, nodes });
             }
@@ -306,7 +306,7 @@ fn fleet_of(seed: u64, faults: u64, bytes: u64) -> (World, Vec<NodeId>) {
 
 fn notice(world: &mut World, node: NodeId, deadline_millis: i64) {
     let reason = "spot".to_owned();
-    world.ask(Request::Notice { node: node.into(), deadline_millis, reason }).unwrap();
+    world.call(Request::Notice { node: node.into(), deadline_millis, reason }).unwrap();
 }
 
 #[test]

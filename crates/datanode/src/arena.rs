@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_write_the_arena() {
+    fn no_other_process_can_write_the_arena() {
         let arena = arena(4);
         let extent = arena.take(10, None).unwrap().remove(0);
         append(&extent, 0, b"abc");

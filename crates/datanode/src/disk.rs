@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_somebody_else_is_left_alone() {
+    fn directory_of_another_user_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("thesis.block");
         fs::write(&file, b"years of work").unwrap();

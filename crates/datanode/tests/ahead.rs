@@ -1,4 +1,4 @@
-//! Pieces that the node copies before it knows their block: written, changed, given up, abandoned.
+//! Pieces that the node copies before it has their block: written, changed, given up, abandoned.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
 use std::io::IoSlice;
@@ -35,19 +35,19 @@ async fn greeted(server: &DatanodeServer, caller: &Caller, flags: u16) -> Packet
     let hello = Hello { role: Role::Client, cluster: None, node: Some(server.node()), token: None };
     let mut header = Header::new(Op::Hello, 0);
     header.flags = flags;
-    ask(&socket, header, &encode_body(&hello)).unwrap();
+    call(&socket, header, &encode_body(&hello)).unwrap();
     socket
 }
 
 impl Writer {
     async fn new(server: &DatanodeServer, caller: &Caller) -> Self {
         let socket = greeted(server, caller, 0).await;
-        let file = ask(&socket, Header::new(Op::Stage, 0), &[]).unwrap();
+        let file = call(&socket, Header::new(Op::Stage, 0), &[]).unwrap();
         let memory = SharedMemory::writable(file.unwrap(), u64::from(BLOCK_BYTES_MAX)).unwrap();
         Self { socket, memory }
     }
 
-    /// Puts bytes into the memory, and says after each of the ends that they are there.
+    /// Puts bytes into the memory, and reports after each of the ends that they are there.
     fn fill(&self, number: u64, bytes: &[u8], ends: &[usize]) {
         self.memory.put(0, bytes);
         for end in ends {
@@ -61,18 +61,18 @@ impl Writer {
         let mut header = write_header(Op::Write, block, 1, 0, bytes);
         header.request = number;
         header.body_bytes = 0;
-        ask(&self.socket, header, &[]).map(drop)
+        call(&self.socket, header, &[]).map(drop)
     }
 
     /// Returns when the node has done everything that it was sent.
     fn settle(&self) {
-        let refused = ask(&self.socket, Header::new(Op::Stage, 0), &[]);
+        let refused = call(&self.socket, Header::new(Op::Stage, 0), &[]);
         assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "there is memory already");
     }
 }
 
-/// Asks and waits for the answer; returns the descriptor that it brought.
-fn ask(
+/// Sends a request and waits for the answer; returns the descriptor that it brought.
+fn call(
     socket: &PacketSocket,
     mut header: Header,
     body: &[u8],
@@ -153,8 +153,8 @@ async fn bytes_changed_behind_the_copy_are_refused_and_leave_nothing() {
     let server = served.datanode().await;
     let caller = Caller::new(&server);
     let writer = Writer::new(&server, &caller).await;
-    let (said, changed) = (bytes(500_000, 1), bytes(500_000, 2));
-    writer.fill(1, &said, &[said.len()]);
+    let (sent, changed) = (bytes(500_000, 1), bytes(500_000, 2));
+    writer.fill(1, &sent, &[sent.len()]);
     writer.settle();
     writer.memory.put(0, &changed);
     let refused = writer.write(1, 1, &changed);
@@ -181,11 +181,11 @@ async fn piece_of_another_number_or_length_is_not_taken_for_this_one() {
     assert_eq!(writer.write(3, 2, &first[..400_000]), Ok(()));
     assert_eq!(read(&caller, 1, second.len()).await, second);
     assert_eq!(read(&caller, 2, 400_000).await, first[..400_000]);
-    // Nor is what is added to a block, or said again.
+    // Nor is what is added to a block, or sent again.
     writer.fill(4, &second[..100_000], &[100_000]);
     let mut header = write_header(Op::Write, 2, 1, 400_000, &second[..100_000]);
     (header.request, header.body_bytes) = (4, 0);
-    ask(&writer.socket, header, &[]).unwrap();
+    call(&writer.socket, header, &[]).unwrap();
     writer.fill(5, &second, &[second.len()]);
     assert_eq!(writer.write(5, 1, &second), Ok(()), "the same bytes again");
     let grown = [&first[..400_000], &second[..100_000]].concat();
@@ -271,7 +271,7 @@ async fn client_without_staging_memory_gets_a_refusal_that_its_version_has() {
     let options = DatanodeOptions { local: Some(one), ..served.options() };
     let server = DatanodeServer::start(options).await.unwrap();
     let caller = Caller::new(&server);
-    let stage = |socket: &PacketSocket| ask(socket, Header::new(Op::Stage, 0), &[]).map(drop);
+    let stage = |socket: &PacketSocket| call(socket, Header::new(Op::Stage, 0), &[]).map(drop);
     let first = greeted(&server, &caller, version::local_flags()).await;
     let second = greeted(&server, &caller, version::local_flags()).await;
     let older = greeted(&server, &caller, 0).await;

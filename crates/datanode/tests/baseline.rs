@@ -16,12 +16,12 @@ const fn is_withheld(answer: &Result<u32, Refusal>) -> bool {
 }
 
 #[tokio::test]
-async fn write_to_a_block_fenced_before_the_node_has_heard_is_withheld() {
+async fn write_to_a_block_fenced_before_the_heartbeat_is_answered_is_withheld() {
     let served = Served::start().await;
     let server = baseline(&served).await;
     let (caller, node) = (Caller::new(&server), server.node());
     caller.write(1, 0, b"abc").await.unwrap();
-    // The answer to the heartbeat that tells of the relocation is still on its way.
+    // The answer to the heartbeat that reports the relocation is still on its way.
     let (address, namenode) = served.stop().await;
     let fence = Order::FenceBlocks { blocks: vec![(BlockId(1), Epoch(1))] };
     assert_eq!(caller.order(fence).await, OrderReply::Fenced(vec![3]));

@@ -24,7 +24,7 @@ async fn whole_blocks_are_kept_repeated_and_grown() {
     let (begin, end) = all.split_at(500_001);
     assert_eq!(caller.write(1, 0, &all).await, Ok(BLOCK_BYTES_MAX));
     assert_eq!(caller.read(1, 1, 0, BLOCK_BYTES_MAX).await.unwrap(), all);
-    assert_eq!(caller.write(1, 0, &all).await, Ok(BLOCK_BYTES_MAX), "said twice");
+    assert_eq!(caller.write(1, 0, &all).await, Ok(BLOCK_BYTES_MAX), "sent twice");
     assert_eq!(caller.write(2, 0, begin).await, Ok(500_001));
     assert_eq!(caller.write(2, 500_001, end).await, Ok(BLOCK_BYTES_MAX));
     assert_eq!(caller.read(2, 1, 0, BLOCK_BYTES_MAX).await.unwrap(), all);

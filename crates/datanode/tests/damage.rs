@@ -51,8 +51,8 @@ fn flip(file: &Path, at: usize) {
 }
 
 fn reported(served: &Served) -> Vec<DamagedBlock> {
-    let told = served.namenode.state.lock().damaged.clone();
-    let mut blocks: Vec<DamagedBlock> = told.into_iter().map(|(_, block)| block).collect();
+    let seen = served.namenode.state.lock().damaged.clone();
+    let mut blocks: Vec<DamagedBlock> = seen.into_iter().map(|(_, block)| block).collect();
     blocks.sort_by_key(|damaged| damaged.block);
     blocks
 }
@@ -62,7 +62,7 @@ const fn damaged(block: u64, damage: Damage) -> DamagedBlock {
 }
 
 #[tokio::test]
-async fn scrub_finds_what_nobody_reads_and_rests_while_the_node_drains() {
+async fn scrub_finds_damage_without_a_read_and_rests_while_the_node_drains() {
     let directory = tempfile::tempdir().unwrap();
     let served = Served::start().await;
     let change = |options: &mut DatanodeOptions| options.scrub_bytes_per_second = Some(64 << 20);
@@ -108,13 +108,13 @@ async fn report_is_repeated_until_it_is_answered_and_with_every_block_report() {
     until("three reports are sent", || served.namenode.state.lock().unacknowledged >= 3).await;
     assert_eq!(reported(&served), []);
     served.namenode.state.lock().is_deaf = false;
-    until("it is heard again and again", || reported(&served).len() >= 3).await;
+    until("it is reported again and again", || reported(&served).len() >= 3).await;
     caller.order(Order::Drop { blocks: vec![(BlockId(1), Epoch(1))] }).await;
     assert!(caller.held().await.is_empty());
     server.stop().await;
 }
 
-/// Asks as a peer of the release before: its greeting has no flags.
+/// Calls as a peer of the release before: its greeting has no flags.
 struct OlderPeer(tokio::net::TcpStream);
 
 impl OlderPeer {
@@ -140,7 +140,7 @@ impl OlderPeer {
 }
 
 #[tokio::test]
-async fn peers_of_the_release_before_are_told_of_damage_in_words_that_they_know() {
+async fn peers_of_the_release_before_get_damage_as_a_refusal_that_they_support() {
     let directory = tempfile::tempdir().unwrap();
     let served = Served::start().await;
     let server = datanode(&served, directory.path(), |_| ()).await;
@@ -185,8 +185,8 @@ async fn peers_of_the_release_before_are_told_of_damage_in_words_that_they_know(
     assert_eq!(header.status, 0);
     let OrderReply::Pushed(pushed) = decode_body(&body).unwrap() else { panic!() };
     assert_eq!(pushed[0], Err(unknown));
-    assert!(pushed[1].is_err(), "nobody is at that address");
-    // A peer of this release is told what it is.
+    assert!(pushed[1].is_err(), "no server is at that address");
+    // A peer of this release is sent what it is.
     let refused = caller.read(1, 1, 3, 10).await;
     assert_eq!(refused, Err(Refusal::BlockDamaged { block: BlockId(1) }));
     server.stop().await;
@@ -215,8 +215,8 @@ async fn what_the_namenode_expects_and_is_not_there_is_reported() {
     served.namenode.state.lock().expected = expected.to_vec();
     let wanted =
         [damaged(3, Damage::Missing), damaged(4, Damage::Short), damaged(9, Damage::Missing)];
-    let are_told = || wanted.iter().all(|it| reported(&served).contains(it));
-    until("all three are reported", are_told).await;
+    let are_reported = || wanted.iter().all(|it| reported(&served).contains(it));
+    until("all three are reported", are_reported).await;
     assert!(reported(&served).iter().all(|it| wanted.contains(it)), "{:?}", reported(&served));
     server.stop().await;
 }

@@ -99,7 +99,7 @@ async fn too_long_writes_are_refused_and_the_longest_is_taken() {
 }
 
 #[tokio::test]
-async fn bad_frames_are_refused_and_disturb_nobody() {
+async fn bad_frames_are_refused_and_disturb_no_other_connection() {
     let served = Served::start().await;
     let server = served.datanode().await;
     let caller = Caller::new(&server);

@@ -103,7 +103,7 @@ async fn full_disk_tier_refuses_and_has_its_space_back() {
 }
 
 #[tokio::test]
-async fn node_without_a_disk_tier_says_so() {
+async fn node_without_a_disk_tier_refuses_disk_blocks() {
     let served = Served::start().await;
     let server = served.datanode().await;
     let caller = Caller::new(&server);
@@ -150,7 +150,7 @@ async fn damage_on_disk_reaches_neither_reader_nor_target_unnoticed() {
     assert_eq!(pushed, [Err(Refusal::BlockDamaged { block: BlockId(1) })]);
     let refused = refusal(caller.call(header, &[]).await).map(|frame| frame.body);
     assert_eq!(refused, Err(damaged_block(1)));
-    // The others are found by the first reader who touches what was damaged.
+    // The others are found by the first reader that touches what was damaged.
     for (block, offset, length) in [(2, 0, 1), (3, 4999, 3), (4, 5001, 100), (5, 9000, 10)] {
         caller.write_with(on_disk(Op::Write, block, 0, &all), &all).await.unwrap();
         let file = block_file(directory.path(), block);
@@ -162,19 +162,19 @@ async fn damage_on_disk_reaches_neither_reader_nor_target_unnoticed() {
         assert_eq!(caller.read(block, 1, offset, length).await, Err(damaged_block(block)));
         assert_eq!(caller.read(block, 1, 0, 10_000).await, Err(damaged_block(block)));
     }
-    // One who gets whole runs complains.
+    // A reader that gets whole runs complains.
     caller.write_with(on_disk(Op::Write, 6, 0, &all), &all).await.unwrap();
     std::fs::write(block_file(directory.path(), 6), &damaged).unwrap();
     (header.block, header.flags) = (BlockId(6), IS_COMPLAINT);
     let refused = refusal(caller.call(header, &[]).await).map(|frame| frame.body);
     assert_eq!(refused, Err(damaged_block(6)));
     let node = source.node();
-    let told = || served.namenode.state.lock().damaged.clone();
-    until("all are reported", || told().len() == 6).await;
+    let seen = || served.namenode.state.lock().damaged.clone();
+    until("all are reported", || seen().len() == 6).await;
     let wanted: Vec<_> = (1..=6).map(|block| (node, BlockId(block), Epoch(1))).collect();
-    let mut told: Vec<_> = told().iter().map(|(node, it)| (*node, it.block, it.epoch)).collect();
-    told.sort_unstable();
-    assert_eq!(told, wanted);
+    let mut seen: Vec<_> = seen().iter().map(|(node, it)| (*node, it.block, it.epoch)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, wanted);
     source.stop().await;
     target.stop().await;
 }

@@ -15,7 +15,7 @@ use sanderling_protocol::{BlockId, Epoch, Op, Order, Refusal, Tier};
 /// A unit of a file: 4 KiB and its tag.
 const UNIT: usize = 4096 + 16;
 
-const PATTERN: &[u8] = b"nobody else may see this. ";
+const PATTERN: &[u8] = b"no others may see this. ";
 
 fn pattern(bytes: usize) -> Vec<u8> {
     PATTERN.iter().copied().cycle().take(bytes).collect()
@@ -78,10 +78,10 @@ fn flip(file: &Path, at: usize) {
 }
 
 fn reported(served: &Served) -> Vec<(BlockId, Damage)> {
-    let told = served.namenode.state.lock().damaged.clone();
-    let mut told: Vec<_> = told.into_iter().map(|(_, it)| (it.block, it.damage)).collect();
-    told.sort_by_key(|it| it.0);
-    told
+    let damaged = served.namenode.state.lock().damaged.clone();
+    let mut damaged: Vec<_> = damaged.into_iter().map(|(_, it)| (it.block, it.damage)).collect();
+    damaged.sort_by_key(|it| it.0);
+    damaged
 }
 
 fn shows_pattern(directory: &Path) -> bool {
@@ -132,7 +132,7 @@ async fn flipped_bits_and_swapped_units_are_found_and_reported() {
         put(&caller, block, Tier::Object, &all).await;
     }
     flip(&block_file(directory.path(), 1), 2 * UNIT + 7);
-    // Blocks with the same bytes: their checksums could not tell.
+    // Blocks with the same bytes: their checksums could not differ.
     let [third, fourth] = [3, 4].map(|block| block_file(directory.path(), block));
     let mut bytes = [&third, &fourth].map(|file| std::fs::read(file).unwrap());
     let [here, there] = &mut bytes;
@@ -203,9 +203,9 @@ async fn node_with_another_key_refuses_to_start_and_loses_nothing() {
     put(&Caller::new(&first), 1, Tier::Object, &all).await;
     first.stop().await;
     let joined = served.namenode.state.lock().registers.len();
-    for (other, said) in [(None, "has no key"), (key(2), "another key than this node's")] {
+    for (other, expected) in [(None, "has no key"), (key(2), "another key than this node's")] {
         let refused = start(&served, directory.path(), other, None).await.unwrap_err();
-        assert!(refused.to_string().contains(said), "{refused}");
+        assert!(refused.to_string().contains(expected), "{refused}");
         assert!(refused.to_string().contains("start it with"), "{refused}");
     }
     assert_eq!(served.namenode.state.lock().registers.len(), joined, "it has not joined");
@@ -239,16 +239,16 @@ async fn running_node_with_another_key_reports_no_damage_and_deletes_nothing() {
     let [with_none, with_other, writer] = [0, 1, 2].map(|index| Caller::new(&readers[index]));
     put(&writer, 1, Tier::Object, &all).await;
     put(&writer, 2, Tier::Object, &all).await;
-    for (caller, said) in [(&with_none, "has no key"), (&with_other, "another key")] {
+    for (caller, expected) in [(&with_none, "has no key"), (&with_other, "another key")] {
         let blocks = vec![(BlockId(2), Epoch(1), 9000)];
         let order = Order::Adopt { blocks };
         let adopted = caller.pool.order(caller.node, &caller.address, order, soon()).await;
         let adopted = refusal(adopted);
         let Err(Refusal::TierFailed { why, .. }) = adopted else { panic!("{adopted:?}") };
-        assert!(why.contains(said), "{why}");
+        assert!(why.contains(expected), "{why}");
         let read = caller.read(1, 1, 0, 9000).await;
         let Err(Refusal::TierFailed { why, .. }) = read else { panic!("{read:?}") };
-        assert!(why.contains(said), "{why}");
+        assert!(why.contains(expected), "{why}");
         assert!(caller.held().await.is_empty());
     }
     // Several searches for garbage later.

@@ -41,15 +41,15 @@ async fn node_introduces_itself_and_reports_its_load() {
 }
 
 #[tokio::test]
-async fn node_says_what_it_was_told_of_the_log_and_what_it_had_to_wipe() {
+async fn node_reports_its_last_log_position_and_what_it_had_to_wipe() {
     let served = Served::start().await;
-    let told = LogPosition { term: Term(5), index: 70 };
-    served.namenode.state.lock().position = Some(told);
+    let position = LogPosition { term: Term(5), index: 70 };
+    served.namenode.state.lock().position = Some(position);
     let server = served.datanode().await;
     let caller = Caller::new(&server);
     caller.write(1, 0, b"abc").await.unwrap();
     assert_eq!(served.namenode.state.lock().seen, [(None, None)]);
-    let later = LogPosition { index: 90, ..told };
+    let later = LogPosition { index: 90, ..position };
     served.namenode.state.lock().position = Some(later);
     served.namenode.next_beat(server.node()).await;
     let node = server.node();
@@ -60,17 +60,17 @@ async fn node_says_what_it_was_told_of_the_log_and_what_it_had_to_wipe() {
 }
 
 #[tokio::test]
-async fn namenode_of_another_term_hears_what_the_node_was_told_of_the_log_before() {
+async fn namenode_of_another_term_gets_the_log_position_that_the_node_had_before() {
     let served = Served::start().await;
-    let told = LogPosition { term: Term(5), index: 70 };
-    served.namenode.state.lock().position = Some(told);
+    let position = LogPosition { term: Term(5), index: 70 };
+    served.namenode.state.lock().position = Some(position);
     let server = served.datanode().await;
     // Another process behind the same connection, whose log is shorter.
     let other = LogPosition { term: Term(6), index: 50 };
     served.namenode.state.lock().position = Some(other);
     until("another registration", || served.namenode.state.lock().seen.len() >= 2).await;
     served.namenode.next_beat(server.node()).await;
-    assert_eq!(served.namenode.state.lock().seen[1..], [(Some(told), None)]);
+    assert_eq!(served.namenode.state.lock().seen[1..], [(Some(position), None)]);
     server.stop().await;
 }
 
@@ -139,7 +139,7 @@ async fn node_that_was_noticed_serves_old_copies_for_a_while_before_it_joins_aga
     served.namenode.next_beat(old).await;
     served.namenode.set_policy(old, Policy::Gone);
     let last = served.namenode.beats(old);
-    until("the news", || served.namenode.beats(old) > last).await;
+    until("a heartbeat", || served.namenode.beats(old) > last).await;
     assert_eq!(caller.read(1, 1, 0, 3).await.unwrap(), "abc");
     assert!(matches!(caller.write(2, 0, b"x").await, Err(Refusal::Moved { .. })));
     assert_eq!(server.node(), old);
@@ -176,7 +176,7 @@ async fn late_order_does_not_lift_the_fence_of_a_node_that_was_given_up() {
     let node = server.node();
     caller.order(Order::FenceNode { deadline_in: Some(Millis(60_000)) }).await;
     served.namenode.set_policy(node, Policy::Gone);
-    until_answer("the news", || async {
+    until_answer("the policy", || async {
         http(&server, &get("/healthz")).await.contains("\"policy\":\"gone\"")
     })
     .await;
@@ -205,7 +205,7 @@ async fn block_report_that_was_not_taken_is_sent_again_soon() {
 }
 
 #[tokio::test]
-async fn namenode_that_cannot_say_what_must_be_here_is_not_sent_everything_again() {
+async fn namenode_that_cannot_list_expected_blocks_is_not_sent_everything_again() {
     let served = Served::start().await;
     let server = served.datanode().await;
     let caller = Caller::new(&server);
@@ -265,7 +265,7 @@ async fn start_waits_for_the_namenode_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn start_says_what_is_wrong() {
+async fn start_reports_what_is_wrong() {
     let served = Served::start().await;
     let good = served.options();
     let running = DatanodeServer::start(good.clone()).await.unwrap();
@@ -316,7 +316,7 @@ fn post_notice(query: &str, body: &str) -> String {
 }
 
 #[tokio::test]
-async fn http_endpoint_tells_health_and_metrics_and_takes_notices() {
+async fn http_endpoint_serves_health_and_metrics_and_takes_notices() {
     let served = Served::start().await;
     let server = served.datanode().await;
     let caller = Caller::new(&server);

@@ -61,7 +61,7 @@ fn object(directory: &Path, block: u64, epoch: u32) -> PathBuf {
     directory.join(CLUSTER.to_string()).join(format!("{block:016x}-{epoch}"))
 }
 
-/// What the fake namenode says of it.
+/// What the fake namenode reports of it.
 fn unwanted(served: &Served, block: u64) {
     served.namenode.state.lock().unwanted.insert(BlockId(block));
 }
@@ -109,7 +109,7 @@ async fn writers_do_not_append_to_the_object_tier() {
 }
 
 #[tokio::test]
-async fn another_node_serves_a_block_of_which_it_was_never_told() {
+async fn another_node_serves_a_block_that_was_never_reported_to_it() {
     let directory = tempfile::tempdir().unwrap();
     let served = Served::start().await;
     let first = datanode(&served, directory.path()).await;
@@ -153,7 +153,7 @@ async fn orders_to_adopt_fence_and_push_find_what_another_node_put_there() {
     first.stop().await;
     let second = datanode(&served, directory.path()).await;
     let caller = Caller::new(&second);
-    // The length that the namenode knows may be shorter than what is there.
+    // The length that the namenode has may be shorter than what is there.
     let blocks = vec![(BlockId(1), Epoch(2), 4000), (BlockId(9), Epoch(2), 1)];
     assert_eq!(caller.order(Order::Adopt { blocks }).await, OrderReply::Done);
     let held = caller.held().await;
@@ -179,10 +179,10 @@ async fn orders_to_adopt_fence_and_push_find_what_another_node_put_there() {
 }
 
 #[tokio::test]
-async fn object_goes_only_when_the_namenode_says_that_nobody_wants_it() {
+async fn object_goes_only_when_the_namenode_reports_that_it_is_not_needed() {
     let directory = tempfile::tempdir().unwrap();
     let served = Served::start().await;
-    // The order says what to ask about: no search finds it in this time.
+    // The order names what to request: no search finds it in this time.
     let hour = Duration::from_secs(3600);
     let server = with_search(&served, directory.path(), 8 << 20, hour).await;
     let caller = Caller::new(&server);
@@ -198,7 +198,7 @@ async fn object_goes_only_when_the_namenode_says_that_nobody_wants_it() {
     caller.order(Order::Drop { blocks }).await;
     let gone = || async { !object(directory.path(), 2, 2).exists() };
     until_answer("the unwanted object to go", gone).await;
-    until_answer("the namenode to be asked", || async {
+    until_answer("the request to the namenode", || async {
         let asked: Vec<BlockId> = asked();
         asked.contains(&BlockId(1))
     })
@@ -260,7 +260,7 @@ async fn store_that_fails_or_is_full_refuses_and_the_node_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_that_hangs_is_given_up_and_holds_nobody_up() {
+async fn store_that_hangs_is_given_up_and_delays_no_caller() {
     let directory = tempfile::tempdir().unwrap();
     let served = Served::start().await;
     let first = datanode(&served, directory.path()).await;
@@ -268,7 +268,7 @@ async fn store_that_hangs_is_given_up_and_holds_nobody_up() {
     first.stop().await;
     let second = datanode(&served, directory.path()).await;
     let caller = Caller::new(&second);
-    // Opening a pipe to read waits for somebody who writes.
+    // Opening a pipe to read waits for a writer.
     let pipe = object(directory.path(), 1, 2);
     std::fs::remove_file(&pipe).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();

@@ -249,7 +249,7 @@ async fn block_dropped_while_it_is_read_is_read_whole() {
             assert!(frame.body == all, "a reader saw bytes of another block");
         }
         for read in reads {
-            // The drop may have come first; whoever was served was served the right bytes.
+            // The drop may have come first; every served reader got the right bytes.
             if let Ok(body) = read.await {
                 assert!(all.starts_with(&body));
             }
@@ -266,7 +266,7 @@ async fn block_dropped_while_it_is_read_is_read_whole() {
 }
 
 #[tokio::test]
-async fn drain_ends_when_the_namenode_says_drained() {
+async fn drain_ends_when_the_namenode_reports_drained() {
     let served = Served::start().await;
     let server = served.datanode().await;
     let caller = Caller::new(&server);
@@ -278,12 +278,12 @@ async fn drain_ends_when_the_namenode_says_drained() {
         namenode.next_beat(node).await;
         namenode.set_policy(node, Policy::Drained);
     });
-    let end = server.drain(Duration::from_secs(90), "the cloud wants it back").await;
+    let end = server.drain(Duration::from_secs(90), "the cloud takes it back").await;
     assert_eq!(end, DrainEnd::Drained);
     mover.await.unwrap();
     let notices = served.namenode.state.lock().notices.clone();
     assert_eq!(notices.len(), 1);
-    assert_eq!((notices[0].0.as_str(), notices[0].2.as_str()), ("1", "the cloud wants it back"));
+    assert_eq!((notices[0].0.as_str(), notices[0].2.as_str()), ("1", "the cloud takes it back"));
     assert!((60_000..=90_000).contains(&notices[0].1), "{notices:?}");
     assert_eq!(caller.read(1, 1, 0, 3).await.unwrap(), "abc");
     assert!(matches!(caller.write(1, 3, b"d").await, Err(Refusal::Moved { .. })));
@@ -291,7 +291,7 @@ async fn drain_ends_when_the_namenode_says_drained() {
 }
 
 #[tokio::test]
-async fn drain_ends_at_the_deadline_and_says_what_is_left() {
+async fn drain_ends_at_the_deadline_and_reports_what_is_left() {
     let served = Served::start().await;
     let server = served.datanode().await;
     served.namenode.state.lock().homes.insert(server.node(), 7);
@@ -300,13 +300,13 @@ async fn drain_ends_at_the_deadline_and_says_what_is_left() {
     assert_eq!(end, DrainEnd::DeadlinePassed { home_blocks: Some(7) });
     let (_, namenode) = served.stop().await;
     namenode.set_policy(server.node(), Policy::Active);
-    let end = server.drain(Duration::from_millis(300), "nobody hears").await;
+    let end = server.drain(Duration::from_millis(300), "no answer").await;
     assert_eq!(end, DrainEnd::DeadlinePassed { home_blocks: None });
     server.stop().await;
 }
 
 #[tokio::test]
-async fn node_that_leaves_stays_fenced_while_the_namenode_has_not_heard() {
+async fn node_that_leaves_stays_fenced_until_the_namenode_has_its_notice() {
     let served = Served::start().await;
     let server = std::sync::Arc::new(served.datanode().await);
     let caller = Caller::new(&server);

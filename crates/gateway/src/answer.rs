@@ -142,16 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn error_says_what_and_where_it_is() {
+    fn error_names_its_code_and_resource() {
         let rest = "<Resource>/b/&lt;k&gt;</Resource><RequestId>AB</RequestId></Error>";
         let bare = body_of(S3ErrorCode::NoSuchKey.into());
         let message = "<Message>there is no such key</Message>";
         assert!(bare.ends_with(&format!("<Code>NoSuchKey</Code>{message}{rest}")), "{bare}");
         let hostile = "</Error><Message>\u{1}";
-        let told = body_of(S3Error::with_message(S3ErrorCode::InvalidArgument, hostile));
+        let escaped = body_of(S3Error::with_message(S3ErrorCode::InvalidArgument, hostile));
         let message = "<Message>&lt;/Error&gt;&lt;Message&gt;&#x1;</Message>";
         let code = "<Error><Code>InvalidArgument</Code>";
-        assert!(told.ends_with(&format!("{code}{message}{rest}")), "{told}");
+        assert!(escaped.ends_with(&format!("{code}{message}{rest}")), "{escaped}");
     }
 
     #[test]

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_files_are_refused_without_telling_secrets() {
+    fn wrong_files_are_refused_without_printing_secrets() {
         for more in [r#", "right": "read""#, r#", "rights": "all""#, r#", "prefix": 7"#, "}"] {
             let why = AccessKeys::parse(&text(more)).unwrap_err().to_string();
             assert!(!why.contains(SECRET), "{why}");

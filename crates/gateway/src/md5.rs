@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stream_that_is_given_up_and_threads_that_have_ended_harm_nobody() {
+    async fn stream_that_is_given_up_and_threads_that_have_ended_do_no_harm() {
         let threads = Threads::start(1);
         let mut given_up = Md5::new(threads.clone());
         given_up.update(pattern(1 << 20)).await;

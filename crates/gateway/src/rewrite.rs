@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_that_a_url_is_signed_is_taken_away() {
+    fn parameters_of_a_signature_are_removed_from_a_url() {
         let of = |text: &str| unsigned(&text.parse().unwrap()).to_string();
         assert_eq!(of("/b/k"), "/b/k");
         assert_eq!(of("/b/k?tagging"), "/b/k?tagging");

@@ -70,7 +70,7 @@ async fn object_put_while_its_predecessor_is_deleted_among_many_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directory_stays_in_which_somebody_writes_at_another_endpoint() {
+async fn directory_with_a_writer_at_another_endpoint_stays() {
     let (_cluster, _proxy, gateway, client) = start().await;
     let address = gateway.address().to_string();
     let old = path("/bucket/d/e/old");

@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// Lengths of blocks by node and block, for all datanodes of a test.
 type Disks = Arc<Mutex<BTreeMap<(NodeId, BlockId), u32>>>;
 
-/// A datanode that knows lengths instead of bytes.
+/// A datanode that holds lengths instead of bytes.
 struct Fake {
     node: NodeId,
     disks: Disks,
@@ -122,7 +122,7 @@ impl Cluster {
         }
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+    async fn call(&self, request: Request) -> Result<Reply, Refusal> {
         let deadline = Instant::now() + WITHIN;
         loop {
             let asked = self.pool.meta(&self.address, vec![request.clone()], deadline).await;
@@ -147,7 +147,7 @@ impl Cluster {
             notice_min: None,
             egress_bytes_per_second: None,
         };
-        let reply = self.ask(Request::Register(register)).await.unwrap();
+        let reply = self.call(Request::Register(register)).await.unwrap();
         let Reply::Registered(registered) = reply else { panic!("{reply:?}") };
         let node = registered.node;
         let (disks, refusing) = (Arc::clone(&self.disks), Arc::clone(&self.refusing));
@@ -182,7 +182,7 @@ impl Cluster {
     async fn file(&self, path: &str, blocks: u32) {
         let expected_bytes = Some(u64::from(blocks) << 20);
         let create = Create { expected_bytes, ..Create::new(path.parse().unwrap(), Nonce(7)) };
-        let reply = self.ask(Request::Create(create)).await.unwrap();
+        let reply = self.call(Request::Create(create)).await.unwrap();
         let Reply::Grant(grant) = reply else { panic!("{reply:?}") };
         let write = |granted: &GrantedBlock| {
             let mut disks = self.disks.lock().unwrap();
@@ -192,7 +192,7 @@ impl Cluster {
         let lengths = grant.blocks.iter().map(write).collect();
         let (object, lease) = (grant.object, grant.lease);
         let attributes = Attributes::none();
-        self.ask(Request::Seal { object, lease, lengths, attributes }).await.unwrap();
+        self.call(Request::Seal { object, lease, lengths, attributes }).await.unwrap();
     }
 
     /// Makes a directory durable, whose store one node reaches.
@@ -200,20 +200,20 @@ impl Cluster {
         let (path, store) = (path.parse().unwrap(), "store".to_owned());
         let stores = vec![store.clone()];
         let serve = DurableRequest::ServeStores { node, nonce, stores };
-        self.ask(Request::Durable(Box::new(serve))).await.unwrap();
+        self.call(Request::Durable(Box::new(serve))).await.unwrap();
         let backlog_bytes_max = 1 << 30;
         let make = MakeDurable { path, store, parents: false, backlog_bytes_max, adopt: false };
-        self.ask(Request::Durable(Box::new(DurableRequest::Make(make)))).await.unwrap();
+        self.call(Request::Durable(Box::new(DurableRequest::Make(make)))).await.unwrap();
     }
 
     async fn notice(&self, node: NodeId, deadline_millis: i64) {
         let request =
             Request::Notice { node: node.into(), deadline_millis, reason: "test".to_owned() };
-        self.ask(request).await.unwrap();
+        self.call(request).await.unwrap();
     }
 
     async fn node(&self, node: NodeId) -> NodeInfo {
-        let Reply::Nodes(nodes) = self.ask(Request::Nodes { all: true }).await.unwrap() else {
+        let Reply::Nodes(nodes) = self.call(Request::Nodes { all: true }).await.unwrap() else {
             panic!()
         };
         nodes.into_iter().find(|info| info.id == node).unwrap()
@@ -231,12 +231,12 @@ impl Cluster {
         }
     }
 
-    /// Every block of the files is where the catalog says, whole.
+    /// Every block of the files is where the catalog has it, whole.
     async fn check(&self, names: std::ops::Range<u32>) {
         for name in names {
             let path = format!("/f{name}").parse().unwrap();
             let request = Request::Lookup { path, offset: 0, bytes: u64::MAX };
-            let Reply::Layout(layout) = self.ask(request).await.unwrap() else { panic!() };
+            let Reply::Layout(layout) = self.call(request).await.unwrap() else { panic!() };
             let disks = self.disks.lock().unwrap();
             for block in layout.blocks {
                 let home = block.home.expect("nothing is lost");
@@ -267,7 +267,7 @@ impl Cluster {
         let deadline = Instant::now() + WITHIN;
         loop {
             let request = Request::Events { after: 0, limit: 1000, wait: Millis(0) };
-            let Reply::Events(events) = self.ask(request).await.unwrap() else { panic!() };
+            let Reply::Events(events) = self.call(request).await.unwrap() else { panic!() };
             let is_it = |event: &Event| match &event.kind {
                 EventKind::ManagerChanged { name } => name == wanted,
                 _ => false,
@@ -345,7 +345,7 @@ async fn another_manager_goes_on_when_the_first_one_dies() {
 async fn manager_that_stops_gives_its_right_back() {
     let place = tempfile::tempdir().unwrap();
     let cluster = Cluster::start(place.path()).await;
-    // Nobody could wait in this test for a right that ends by itself.
+    // This test could not wait for a right that ends by itself.
     let first = cluster.manager_for("one", Duration::from_secs(600));
     cluster.wait_for_manager("one").await;
     let second = cluster.manager("two");
@@ -403,7 +403,7 @@ async fn decommission_is_the_same_without_a_deadline() {
     cluster.datanode(2, QUICK).await;
     let _manager = cluster.manager("one");
     let reason = "smaller fleet".to_owned();
-    cluster.ask(Request::Decommission { node: first.into(), reason }).await.unwrap();
+    cluster.call(Request::Decommission { node: first.into(), reason }).await.unwrap();
     let info = cluster.wait_for(first, Policy::Drained).await;
     assert_eq!(info.deadline_in, None::<Millis>);
     cluster.check(0..10).await;

@@ -166,7 +166,7 @@ async fn job_is_listed_and_ended() {
     let lease = Millis(600_000);
     let request =
         RegisterJob { path: path("/a"), lease, quota_bytes: None, hints: JobHints::default() };
-    let Ok(Reply::Job(info)) = fixture.ask(Request::RegisterJob(request)).await else { panic!() };
+    let Ok(Reply::Job(info)) = fixture.call(Request::RegisterJob(request)).await else { panic!() };
     let job = info.job;
     let mut console = Console::open(&fixture, 0).await;
     let jobs = console.next("jobs").await;

@@ -27,14 +27,14 @@ const SLICE: u32 = 5;
 /// Set in the process that is killed: its directory.
 const SERVES: &str = "SANDERLING_TEST_SERVES";
 
-/// Somebody who asks a namenode, wherever it runs.
+/// A client of a namenode, wherever that runs.
 struct Client {
     address: String,
     http: String,
     pool: Pool,
 }
 
-/// What the metrics tell.
+/// What the metrics show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
     objects: usize,
@@ -58,12 +58,12 @@ impl Client {
         self.pool.meta(&self.address, requests, deadline).await.unwrap()
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+    async fn call(&self, request: Request) -> Result<Reply, Refusal> {
         self.all(vec![request]).await.pop().unwrap()
     }
 
     async fn make_tree(&self) {
-        self.ask(directory("/d")).await.unwrap();
+        self.call(directory("/d")).await.unwrap();
         for first in (0..NAMES).step_by(500) {
             let frame = (first..first + 500).map(|number| inline(&format!("/d/{number}"), b"x"));
             assert!(self.all(frame.collect()).await.iter().all(Result::is_ok));
@@ -72,8 +72,8 @@ impl Client {
 
     async fn delete(&self) {
         let delete = Request::Delete { path: path("/d"), recursive: true };
-        assert!(matches!(self.ask(delete).await, Ok(Reply::Deleted { .. })));
-        let gone = self.ask(stat("/d/1")).await;
+        assert!(matches!(self.call(delete).await, Ok(Reply::Deleted { .. })));
+        let gone = self.call(stat("/d/1")).await;
         assert!(matches!(gone, Err(Refusal::NotFound { .. })), "{gone:?}");
     }
 
@@ -106,7 +106,7 @@ impl Client {
     }
 
     async fn check(&self) {
-        let Ok(Reply::Fsck(report)) = self.ask(Request::Fsck).await else { panic!("no check") };
+        let Ok(Reply::Fsck(report)) = self.call(Request::Fsck).await else { panic!("no check") };
         assert_eq!(report.problems, Vec::<String>::new());
     }
 }
@@ -122,7 +122,7 @@ async fn others_are_answered_between_the_slices_of_a_deletion() {
     assert_eq!(before, Counted { objects: NAMES + 2, deleted_subtrees: 0 });
     client.delete().await;
     // The name is free at once.
-    client.ask(directory("/d")).await.unwrap();
+    client.call(directory("/d")).await.unwrap();
     let other = Client::new(&fixture.address, &http);
     let mut counts = BTreeSet::new();
     loop {
@@ -132,9 +132,9 @@ async fn others_are_answered_between_the_slices_of_a_deletion() {
         }
         counts.insert(counted.objects);
         // A read, and a change: both are answered before much more is freed.
-        other.ask(stat("/d")).await.unwrap();
-        other.ask(inline("/d/new", b"y")).await.unwrap();
-        other.ask(Request::Delete { path: path("/d/new"), recursive: false }).await.unwrap();
+        other.call(stat("/d")).await.unwrap();
+        other.call(inline("/d/new", b"y")).await.unwrap();
+        other.call(Request::Delete { path: path("/d/new"), recursive: false }).await.unwrap();
     }
     assert!(counts.len() >= 20, "answered between {} slices only", counts.len());
     assert_eq!(other.counted().await.objects, 2);
@@ -191,7 +191,7 @@ async fn killed_namenode_frees_the_rest_when_it_starts_again() {
     let fixture = start(sliced(place.path())).await;
     let http = fixture.server.http_address().unwrap().to_string();
     let client = Client::new(&fixture.address, &http);
-    let gone = client.ask(stat("/d")).await;
+    let gone = client.call(stat("/d")).await;
     assert!(matches!(gone, Err(Refusal::NotFound { .. })), "{gone:?}");
     let found = client.counted().await;
     assert!(found.objects > 1 && found.deleted_subtrees == 1, "{found:?} after {counted:?}");
@@ -223,7 +223,7 @@ async fn tenant_gets_its_quota_back_while_another_has_very_much_to_be_freed() {
         directory("/jobs/modest/d"),
         directory("/jobs/greedy"),
     ] {
-        client.ask(request).await.unwrap();
+        client.call(request).await.unwrap();
     }
     let made = client.all(fill("/jobs/modest/d".to_owned()).collect()).await;
     assert!(made.iter().all(Result::is_ok));
@@ -235,10 +235,10 @@ async fn tenant_gets_its_quota_back_while_another_has_very_much_to_be_freed() {
     let delete = |name: &String| Request::Delete { path: path(name), recursive: true };
     let deleted = client.all(names.iter().map(delete).collect()).await;
     assert!(deleted.iter().all(Result::is_ok));
-    client.ask(delete(&"/jobs/modest/d".to_owned())).await.unwrap();
-    client.ask(directory("/jobs/modest/e")).await.unwrap();
+    client.call(delete(&"/jobs/modest/d".to_owned())).await.unwrap();
+    client.call(directory("/jobs/modest/e")).await.unwrap();
     for request in fill("/jobs/modest/e".to_owned()) {
-        while let Err(refusal) = client.ask(request.clone()).await {
+        while let Err(refusal) = client.call(request.clone()).await {
             assert!(matches!(refusal, Refusal::RetryAfter { .. }), "{refusal}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -251,7 +251,7 @@ async fn tenant_gets_its_quota_back_while_another_has_very_much_to_be_freed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_keeps_its_directory_from_everybody_who_prunes() {
+async fn writer_keeps_its_directory_from_being_pruned() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
     let (_socket, node) = support::silent();
@@ -259,26 +259,26 @@ async fn writer_keeps_its_directory_from_everybody_who_prunes() {
     let http = fixture.server.http_address().unwrap().to_string();
     let (writer, other) =
         (Client::new(&fixture.address, &http), Client::new(&fixture.address, &http));
-    writer.ask(directory("/d")).await.unwrap();
+    writer.call(directory("/d")).await.unwrap();
     // It gets its name by its seal: no listing has it before.
     let mode = CreateMode::Replace;
     let create = Create { mode, ..Create::new(path("/d/new"), Nonce(3)) };
-    let Ok(Reply::Grant(grant)) = writer.ask(Request::Create(create)).await else { panic!() };
-    let Ok(Reply::Stat(found)) = other.ask(stat("/d")).await else { panic!() };
+    let Ok(Reply::Grant(grant)) = writer.call(Request::Create(create)).await else { panic!() };
+    let Ok(Reply::Stat(found)) = other.call(stat("/d")).await else { panic!() };
     assert_eq!(found.entries, 0);
     let (object, recursive) = (found.object, false);
     for delete in [
         Request::Delete { path: path("/d"), recursive },
         Request::DeleteObject { path: path("/d"), object, recursive },
     ] {
-        let refused = other.ask(delete).await;
+        let refused = other.call(delete).await;
         assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
     }
     let lengths = vec![BlockLength { block: grant.blocks[0].block, length: 3 }];
     let (object, lease, attributes) = (grant.object, grant.lease, Attributes::none());
-    let sealed = writer.ask(Request::Seal { object, lease, lengths, attributes }).await;
+    let sealed = writer.call(Request::Seal { object, lease, lengths, attributes }).await;
     assert!(matches!(sealed, Ok(Reply::Stat(ref stat)) if stat.bytes == 3), "{sealed:?}");
-    other.ask(Request::Delete { path: path("/d/new"), recursive }).await.unwrap();
-    other.ask(Request::Delete { path: path("/d"), recursive }).await.unwrap();
+    other.call(Request::Delete { path: path("/d/new"), recursive }).await.unwrap();
+    other.call(Request::Delete { path: path("/d"), recursive }).await.unwrap();
     fixture.server.stop().await;
 }

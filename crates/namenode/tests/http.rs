@@ -87,7 +87,7 @@ async fn notice_is_given_shown_and_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_gets_an_error_page_that_says_why() {
+async fn bad_input_gets_an_error_page_with_the_reason() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
     let (_socket, address) = silent();
@@ -175,14 +175,14 @@ async fn full_journal_shows_in_the_health_until_changes_are_taken_again() {
     let tiny = NamenodeOptions { journal_bytes_max: 2048, ..options(place.path()) };
     let fixture = start(tiny).await;
     let mut made = 0;
-    while fixture.ask(support::inline(&format!("/{made}"), &[7; 100])).await.is_ok() {
+    while fixture.call(support::inline(&format!("/{made}"), &[7; 100])).await.is_ok() {
         made += 1;
     }
     let (status, health) = json(&fixture, "GET", "/healthz", "").await;
     assert_eq!((status, health["status"].as_str()), (200, Some("read_only")));
     assert!(health["failure"].as_str().unwrap().contains("limit"));
     // A shorter change still fits.
-    fixture.ask(support::directory("/d")).await.unwrap();
+    fixture.call(support::directory("/d")).await.unwrap();
     let (_, health) = json(&fixture, "GET", "/healthz", "").await;
     assert_eq!(health["status"], "ok");
     fixture.server.stop().await;
@@ -227,7 +227,7 @@ async fn half_a_request_does_not_hold_up_the_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_are_no_http_disturb_nobody() {
+async fn bytes_that_are_no_http_disturb_no_other_caller() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
     for bytes in [&b"\x00\x01\x02\r\n\r\n"[..], b"GET / HTTP/9.9\r\n\r\n", b"SD"] {

@@ -12,7 +12,7 @@ use sanderling_protocol::{Nonce, Refusal, Reply, Request};
 const KEY: Nonce = Nonce(77);
 
 async fn open(fixture: &Fixture) -> ClientId {
-    match fixture.ask(Request::OpenClient { key: KEY }).await {
+    match fixture.call(Request::OpenClient { key: KEY }).await {
         Ok(Reply::Client { number }) => ClientId { number, key: KEY },
         other => panic!("{other:?}"),
     }
@@ -52,7 +52,7 @@ async fn repeated_frame_is_answered_as_the_first_whatever_came_between() {
     let first = fixture.all(frame.clone()).await;
     assert!(matches!(first[3], Err(Refusal::NotFound { .. })), "{first:?}");
     assert_eq!(first.iter().filter(|answer| answer.is_ok()).count(), 5, "{first:?}");
-    fixture.ask(delete("/a")).await.unwrap();
+    fixture.call(delete("/a")).await.unwrap();
     assert_eq!(fixture.all(frame.clone()).await, first);
     // New ones among the repeats, and reads behind them: each is answered in its place.
     let mut mixed = frame.clone();
@@ -71,7 +71,7 @@ async fn repeated_frame_is_answered_as_the_first_whatever_came_between() {
     let mut answers = fixture.all(reversed).await;
     answers.reverse();
     assert_eq!(answers, first);
-    assert_eq!(names(fixture.ask(list("/")).await), ["b", "c"]);
+    assert_eq!(names(fixture.call(list("/")).await), ["b", "c"]);
     fixture.server.stop().await;
 }
 
@@ -81,7 +81,7 @@ async fn change_that_arrives_many_times_at_once_is_made_once() {
     let fixture = Arc::new(start(options(place.path())).await);
     let client = open(&fixture).await;
     for round in 0..40_u64 {
-        fixture.ask(put("/x", b"one")).await.unwrap();
+        fixture.call(put("/x", b"one")).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         for copy in 0..8 {
             let fixture = Arc::clone(&fixture);
@@ -92,7 +92,7 @@ async fn change_that_arrives_many_times_at_once_is_made_once() {
                 let mut answers = fixture.all(frame).await;
                 // As soon as one is answered, another client puts the name again.
                 let put = put("/x", b"two");
-                (answers.pop().unwrap(), fixture.ask(put).await.is_ok())
+                (answers.pop().unwrap(), fixture.call(put).await.is_ok())
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -100,7 +100,7 @@ async fn change_that_arrives_many_times_at_once_is_made_once() {
             assert_eq!(deleted, Ok(Reply::Deleted { objects: 1, freed_bytes: 3 }));
             assert!(is_put);
         }
-        assert!(fixture.ask(stat("/x")).await.is_ok(), "another's file was deleted");
+        assert!(fixture.call(stat("/x")).await.is_ok(), "another's file was deleted");
     }
     Arc::into_inner(fixture).unwrap().server.stop().await;
 }
@@ -114,14 +114,14 @@ async fn repeat_is_answered_by_the_next_process_from_the_journal_and_from_a_snap
         let client = open(&fixture).await;
         let changes = [once(client, 1, put("/x", b"mine")), once(client, 2, delete("/none"))];
         let first = fixture.all(changes.to_vec()).await;
-        fixture.ask(put("/x", b"theirs")).await.unwrap();
+        fixture.call(put("/x", b"theirs")).await.unwrap();
         for number in 0..200 {
-            fixture.ask(put(&format!("/{number}"), &[7; 400])).await.unwrap();
+            fixture.call(put(&format!("/{number}"), &[7; 400])).await.unwrap();
         }
         fixture.server.stop().await;
         let fixture = start(options).await;
         assert_eq!(fixture.all(changes.to_vec()).await, first);
-        let Ok(Reply::Stat(theirs)) = fixture.ask(stat("/x")).await else { panic!() };
+        let Ok(Reply::Stat(theirs)) = fixture.call(stat("/x")).await else { panic!() };
         assert_eq!(theirs.bytes, 6);
         // A number is not given again.
         assert!(open(&fixture).await.number > client.number);
@@ -130,20 +130,20 @@ async fn repeat_is_answered_by_the_next_process_from_the_journal_and_from_a_snap
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_namenode_cannot_know_is_refused_and_not_made() {
+async fn requests_of_unknown_clients_are_refused_and_not_made() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
     let client = open(&fixture).await;
-    fixture.ask(put("/x", b"1")).await.unwrap();
+    fixture.call(put("/x", b"1")).await.unwrap();
     let other_key = ClientId { key: Nonce(78), ..client };
     let later = ClientId { number: client.number + 1, ..client };
     for unknown in [other_key, later] {
-        let answer = fixture.ask(once(unknown, 1, delete("/x"))).await;
+        let answer = fixture.call(once(unknown, 1, delete("/x"))).await;
         assert!(matches!(answer, Err(Refusal::OutcomeUnknown { .. })), "{answer:?}");
     }
-    fixture.ask(once(client, 1, directory("/d"))).await.unwrap();
-    let other = fixture.ask(once(client, 1, delete("/x"))).await;
+    fixture.call(once(client, 1, directory("/d"))).await.unwrap();
+    let other = fixture.call(once(client, 1, delete("/x"))).await;
     assert!(matches!(other, Err(Refusal::BadRequest { .. })), "{other:?}");
-    assert!(fixture.ask(stat("/x")).await.is_ok());
+    assert!(fixture.call(stat("/x")).await.is_ok());
     fixture.server.stop().await;
 }

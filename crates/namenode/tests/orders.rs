@@ -1,4 +1,4 @@
-//! What datanodes are told.
+//! Orders to datanodes.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Arc, Mutex};
@@ -61,10 +61,10 @@ async fn noticed_datanode_is_fenced_at_once_and_unfenced_when_the_notice_is_take
     let (node, datanode) = listener(&fixture, 1, 0).await;
     let reason = "cloud".to_owned();
     let notice = Request::Notice { node: node.into(), deadline_millis: 20_000, reason };
-    let Ok(Reply::Node(_)) = fixture.ask(notice).await else { panic!() };
-    // No heartbeat asks for it: the order is pushed.
+    let Ok(Reply::Node(_)) = fixture.call(notice).await else { panic!() };
+    // No heartbeat requests it: the order is pushed.
     fixture.wait_for(is_fenced(node)).await;
-    fixture.ask(Request::Cancel { node: node.into() }).await.unwrap();
+    fixture.call(Request::Cancel { node: node.into() }).await.unwrap();
     let until = tokio::time::Instant::now() + support::WITHIN;
     while datanode.orders.lock().unwrap().last() != Some(&Order::UnfenceNode) {
         assert!(tokio::time::Instant::now() < until);
@@ -81,13 +81,13 @@ async fn order_without_an_answer_is_given_again() {
     let fixture = start(options(place.path())).await;
     let (node, datanode) = listener(&fixture, 1, 1).await;
     let reason = String::new();
-    fixture.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
+    fixture.call(Request::Decommission { node: node.into(), reason }).await.unwrap();
     fixture.wait_for(is_fenced(node)).await;
     assert_eq!(*datanode.orders.lock().unwrap(), [Order::FenceNode { deadline_in: None }]);
     fixture.server.stop().await;
 }
 
-/// A datanode that joins and has not heard yet as which node: the first orders and probes meet a
+/// A datanode that joins and has not yet received its id: the first orders and probes meet a
 /// process without an id.
 struct Newcomer {
     listener: Arc<Listener>,
@@ -112,7 +112,7 @@ impl Service for Newcomer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn datanode_that_has_not_heard_its_id_yet_is_not_gone() {
+async fn datanode_that_has_not_received_its_id_yet_is_not_gone() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -122,9 +122,9 @@ async fn datanode_that_has_not_heard_its_id_yet_is_not_gone() {
     let newcomer = Arc::new(newcomer);
     let stop = CancellationToken::new();
     tokio::spawn(serve(socket, Arc::clone(&newcomer), ServeOptions::default(), stop));
-    fixture.ask(Request::Suspect { node }).await.unwrap();
+    fixture.call(Request::Suspect { node }).await.unwrap();
     let reason = String::new();
-    fixture.ask(Request::Decommission { node: node.into(), reason }).await.unwrap();
+    fixture.call(Request::Decommission { node: node.into(), reason }).await.unwrap();
     fixture.wait_for(is_fenced(node)).await;
     assert_eq!(*newcomer.unnamed.lock().unwrap(), 0);
     fixture.server.stop().await;
@@ -139,7 +139,7 @@ async fn datanode_that_answers_as_another_incarnation_is_gone() {
     let other = Listener { node: NodeId(77), orders: Mutex::default(), deaf: Mutex::default() };
     let stop = CancellationToken::new();
     tokio::spawn(serve(socket, Arc::new(other), ServeOptions::default(), stop));
-    fixture.ask(Request::Suspect { node }).await.unwrap();
+    fixture.call(Request::Suspect { node }).await.unwrap();
     fixture.wait_for(|kind| matches!(kind, EventKind::NodeGone { .. })).await;
     fixture.server.stop().await;
 }

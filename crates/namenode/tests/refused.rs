@@ -23,7 +23,7 @@ fn once(client: ClientId, sequence: u64, settled_below: u64, request: Request) -
 
 async fn open(fixture: &Fixture) -> ClientId {
     let key = Nonce(44);
-    let Ok(Reply::Client { number }) = fixture.ask(Request::OpenClient { key }).await else {
+    let Ok(Reply::Client { number }) = fixture.call(Request::OpenClient { key }).await else {
         panic!()
     };
     ClientId { number, key }
@@ -39,8 +39,8 @@ fn bytes(directory: &FilePath) -> u64 {
 async fn refused_changes_take_no_room_in_the_journal() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(support::options(place.path())).await;
-    fixture.ask(directory("/d")).await.unwrap();
-    fixture.ask(directory("/d/e")).await.unwrap();
+    fixture.call(directory("/d")).await.unwrap();
+    fixture.call(directory("/d/e")).await.unwrap();
     let client = open(&fixture).await;
     let value =
         Create { inline: Some(vec![1]), parents: false, ..Create::new(path("/no/x"), Nonce(1)) };
@@ -88,18 +88,18 @@ async fn change_that_was_refused_is_not_made_by_a_copy_that_comes_late() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(support::options(place.path())).await;
     let client = open(&fixture).await;
-    let first = fixture.ask(once(client, 1, 0, delete("/f"))).await;
+    let first = fixture.call(once(client, 1, 0, delete("/f"))).await;
     assert!(matches!(first, Err(Refusal::NotFound { .. })), "{first:?}");
-    fixture.ask(directory("/f")).await.unwrap();
+    fixture.call(directory("/f")).await.unwrap();
     // The copy, and the same number for something else.
-    assert_eq!(fixture.ask(once(client, 1, 0, delete("/f"))).await, first);
-    let other = fixture.ask(once(client, 1, 0, delete("/g"))).await;
+    assert_eq!(fixture.call(once(client, 1, 0, delete("/f"))).await, first);
+    let other = fixture.call(once(client, 1, 0, delete("/g"))).await;
     assert!(matches!(other, Err(Refusal::BadRequest { .. })), "{other:?}");
-    // Once its client has settled it, too: nothing in the log says so.
-    let next = fixture.ask(once(client, 5, 5, delete("/g"))).await;
+    // Once its client has settled it, too: nothing in the log shows it.
+    let next = fixture.call(once(client, 5, 5, delete("/g"))).await;
     assert!(matches!(next, Err(Refusal::NotFound { .. })), "{next:?}");
-    let late = fixture.ask(once(client, 1, 0, delete("/f"))).await;
+    let late = fixture.call(once(client, 1, 0, delete("/f"))).await;
     assert!(matches!(late, Err(Refusal::OutcomeUnknown { .. })), "{late:?}");
-    assert!(fixture.ask(Request::Stat { path: path("/f") }).await.is_ok());
+    assert!(fixture.call(Request::Stat { path: path("/f") }).await.is_ok());
     fixture.server.stop().await;
 }

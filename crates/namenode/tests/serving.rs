@@ -71,12 +71,12 @@ async fn changes_of_many_clients_at_once_are_all_made_once() {
         }
     }
     assert_eq!(winners, 1);
-    assert_eq!(names(fixture.ask(list("/")).await).len(), 1001);
+    assert_eq!(names(fixture.call(list("/")).await).len(), 1001);
     fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_can_keep_a_node_from_getting_blocks_by_saying_that_it_is_not_there() {
+async fn reports_that_a_node_is_not_there_do_not_keep_it_from_getting_blocks() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
     let (_listener, address) = support::silent();
@@ -98,9 +98,9 @@ async fn acknowledged_changes_outlive_a_server_that_was_not_stopped() {
         for round in 0..5 {
             let fixture = start(with_sync.clone()).await;
             assert_eq!(*cluster.get_or_insert(fixture.server.cluster()), fixture.server.cluster());
-            assert_eq!(names(fixture.ask(list("/")).await).len(), round * 10);
+            assert_eq!(names(fixture.call(list("/")).await).len(), round * 10);
             for file in 0..10 {
-                fixture.ask(inline(&format!("/{round}-{file}"), b"x")).await.unwrap();
+                fixture.call(inline(&format!("/{round}-{file}"), b"x")).await.unwrap();
             }
             drop(fixture);
         }
@@ -135,9 +135,9 @@ async fn snapshots_take_the_place_of_the_journal_while_changes_go_on() {
         limit: 4096,
         with_attributes: false,
     };
-    let mut all = names(fixture.ask(files(String::new())).await);
+    let mut all = names(fixture.call(files(String::new())).await);
     while all.len().is_multiple_of(4096) && !all.is_empty() {
-        let more = names(fixture.ask(files(all.last().unwrap().clone())).await);
+        let more = names(fixture.call(files(all.last().unwrap().clone())).await);
         if more.is_empty() {
             break;
         }
@@ -148,24 +148,24 @@ async fn snapshots_take_the_place_of_the_journal_while_changes_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cut_tail_is_said_in_an_event() {
+async fn cut_tail_is_reported_in_an_event() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
-    fixture.ask(directory("/kept")).await.unwrap();
+    fixture.call(directory("/kept")).await.unwrap();
     fixture.server.stop().await;
     let journal = place.path().join(format!("journal-{:020}.log", 0));
     let mut bytes = fs::read(&journal).unwrap();
     bytes.extend_from_slice(b"torn");
     fs::write(&journal, bytes).unwrap();
     let fixture = start(options(place.path())).await;
-    fixture.ask(stat("/kept")).await.unwrap();
+    fixture.call(stat("/kept")).await.unwrap();
     let cut = |kind: &EventKind| matches!(kind, EventKind::NamenodeStarted { cut_bytes: 4, .. });
     fixture.wait_for(cut).await;
     fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_newest_snapshot_loses_nothing_and_is_said() {
+async fn damaged_newest_snapshot_loses_nothing_and_is_reported() {
     let place = tempfile::tempdir().unwrap();
     let small = NamenodeOptions { snapshot_after_bytes: 20_000, ..options(place.path()) };
     let fixture = start(small.clone()).await;
@@ -199,7 +199,7 @@ async fn damaged_newest_snapshot_loses_nothing_and_is_said() {
     drop(fixture);
     let fixture = start(small).await;
     for file in 0..made {
-        fixture.ask(stat(&format!("/{file}"))).await.unwrap();
+        fixture.call(stat(&format!("/{file}"))).await.unwrap();
     }
     let event = fixture.wait_for(|kind| matches!(kind, EventKind::SnapshotSkipped { .. })).await;
     let EventKind::SnapshotSkipped { why, .. } = event.kind else { panic!() };
@@ -229,7 +229,7 @@ async fn second_namenode_on_a_directory_or_a_port_is_refused() {
     let open = NamenodeOptions { listen: "0.0.0.0:0".to_owned(), ..options(elsewhere.path()) };
     let refused = NamenodeServer::start(open).await;
     assert!(matches!(refused, Err(NamenodeStartError::Listen(ListenError::NotLoopback { .. }))));
-    fixture.ask(directory("/still")).await.unwrap();
+    fixture.call(directory("/still")).await.unwrap();
     fixture.server.stop().await;
 }
 
@@ -240,7 +240,7 @@ async fn full_journal_refuses_changes_and_serves_reads() {
     let fixture = start(tiny).await;
     let mut made = 0;
     loop {
-        match fixture.ask(inline(&format!("/{made}"), &[7; 100])).await {
+        match fixture.call(inline(&format!("/{made}"), &[7; 100])).await {
             Ok(_) => made += 1,
             Err(refusal) => {
                 assert!(matches!(refusal, Refusal::JournalFull { .. }), "{refusal}");
@@ -249,11 +249,11 @@ async fn full_journal_refuses_changes_and_serves_reads() {
         }
         assert!(made < 1000);
     }
-    assert_eq!(names(fixture.ask(list("/")).await).len(), made);
+    assert_eq!(names(fixture.call(list("/")).await).len(), made);
     drop(fixture);
     let fixture = start(options(place.path())).await;
-    assert_eq!(names(fixture.ask(list("/")).await).len(), made);
-    fixture.ask(directory("/more")).await.unwrap();
+    assert_eq!(names(fixture.call(list("/")).await).len(), made);
+    fixture.call(directory("/more")).await.unwrap();
     fixture.server.stop().await;
 }
 
@@ -263,16 +263,16 @@ async fn wait_for_events_ends_with_the_first_or_with_its_time() {
     let fixture = start(options(place.path())).await;
     let last = fixture.events(0).await.last().unwrap().sequence;
     let request = Request::Events { after: last, limit: 10, wait: Millis(50) };
-    assert_eq!(fixture.ask(request).await, Ok(Reply::Events(Vec::new())));
+    assert_eq!(fixture.call(request).await, Ok(Reply::Events(Vec::new())));
     let request = Request::Events { after: last, limit: 10, wait: Millis(9_000) };
-    let (events, _) = tokio::join!(fixture.ask(request), fixture.datanode(1, "127.0.0.1:9"));
+    let (events, _) = tokio::join!(fixture.call(request), fixture.datanode(1, "127.0.0.1:9"));
     let Ok(Reply::Events(events)) = events else { panic!() };
     assert!(matches!(events[0].kind, EventKind::NodeRegistered { .. }));
     fixture.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_frames_are_refused_and_disturb_nobody() {
+async fn malformed_frames_are_refused_and_disturb_no_other_connection() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
@@ -307,19 +307,19 @@ async fn malformed_frames_are_refused_and_disturb_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn datanode_whose_process_has_ended_is_gone_as_soon_as_a_peer_says_so() {
+async fn datanode_whose_process_has_ended_is_gone_as_soon_as_a_peer_reports_it() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
-    // Nobody listens there: the port was free a moment ago.
+    // No process listens there: the port was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let node = fixture.datanode(1, &free.to_string()).await;
-    fixture.ask(Request::Suspect { node }).await.unwrap();
+    fixture.call(Request::Suspect { node }).await.unwrap();
     let gone =
         |kind: &EventKind| matches!(kind, EventKind::NodeGone { node: it, .. } if *it == node);
     let gone = fixture.wait_for(gone).await;
     let EventKind::NodeGone { why, .. } = gone.kind else { panic!("{gone:?}") };
-    assert_eq!(why, "its process has ended", "nobody waited for its silence");
-    let unknown = fixture.ask(Request::Suspect { node: NodeId(99) }).await;
+    assert_eq!(why, "its process has ended", "not after its silence");
+    let unknown = fixture.call(Request::Suspect { node: NodeId(99) }).await;
     assert!(unknown.is_ok() || matches!(unknown, Err(Refusal::UnknownNode { .. })));
     fixture.server.stop().await;
 }
@@ -328,12 +328,12 @@ async fn datanode_whose_process_has_ended_is_gone_as_soon_as_a_peer_says_so() {
 async fn stopped_server_refuses_and_stops_twice() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
-    fixture.ask(directory("/a")).await.unwrap();
+    fixture.call(directory("/a")).await.unwrap();
     fixture.server.stop().await;
     fixture.server.stop().await;
     assert!(fixture.try_all(vec![stat("/a")]).await.is_err());
     drop(fixture);
     let fixture = start(options(place.path())).await;
-    fixture.ask(stat("/a")).await.unwrap();
+    fixture.call(stat("/a")).await.unwrap();
     fixture.server.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What one caller asks for does not keep others waiting, however much it is.
+//! What one caller requests does not keep others waiting, however much it is.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use tokio::task::JoinHandle;
 const NAMES: usize = 4000;
 
 async fn tree(fixture: &Fixture) {
-    fixture.ask(directory("/d")).await.unwrap();
-    fixture.ask(directory("/modest")).await.unwrap();
+    fixture.call(directory("/d")).await.unwrap();
+    fixture.call(directory("/modest")).await.unwrap();
     for first in (0..NAMES).step_by(500) {
         let frame = (first..first + 500).map(|number| inline(&format!("/d/{number:05}"), b"x"));
         assert!(fixture.all(frame.collect()).await.iter().all(Result::is_ok));
     }
 }
 
-/// Somebody else, with a connection of its own.
+/// Another client, with a connection of its own.
 async fn other(fixture: &Arc<Fixture>, frame: Vec<Request>) -> JoinHandle<usize> {
     let (fixture, pool) = (Arc::clone(fixture), Pool::new(PoolOptions::default()));
     // The connection is there before the frame is sent.
@@ -41,14 +41,14 @@ fn usage(text: &str) -> Request {
 /// Creates, looks and deletes, one after the other.
 async fn be_modest(fixture: &Fixture, round: usize) {
     let name = format!("/modest/{round}");
-    fixture.ask(inline(&name, b"x")).await.unwrap();
-    fixture.ask(stat(&name)).await.unwrap();
-    assert_eq!(names(fixture.ask(list("/modest")).await).len(), 1);
-    fixture.ask(Request::Delete { path: path(&name), recursive: false }).await.unwrap();
+    fixture.call(inline(&name, b"x")).await.unwrap();
+    fixture.call(stat(&name)).await.unwrap();
+    assert_eq!(names(fixture.call(list("/modest")).await).len(), 1);
+    fixture.call(Request::Delete { path: path(&name), recursive: false }).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_until_a_frame_of_long_reads_is_answered() {
+async fn no_client_waits_until_a_frame_of_long_reads_is_answered() {
     let place = tempfile::tempdir().unwrap();
     let fixture = Arc::new(start(options(place.path())).await);
     tree(&fixture).await;
@@ -75,11 +75,11 @@ async fn nobody_waits_until_a_frame_of_long_reads_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn change_is_made_before_all_that_somebody_else_has_sent_before() {
+async fn change_is_made_before_all_that_another_client_has_sent_before() {
     let place = tempfile::tempdir().unwrap();
     let fixture = Arc::new(start(options(place.path())).await);
-    fixture.ask(directory("/d")).await.unwrap();
-    fixture.ask(directory("/modest")).await.unwrap();
+    fixture.call(directory("/d")).await.unwrap();
+    fixture.call(directory("/modest")).await.unwrap();
     let greedy: Vec<_> = (0..128)
         .map(|frame| (0..512).map(move |number| directory(&format!("/d/{frame}-{number}"))))
         .map(Iterator::collect::<Vec<Request>>)
@@ -113,15 +113,15 @@ async fn change_is_made_before_all_that_somebody_else_has_sent_before() {
 async fn large_reads_go_on_after_callers_that_left_and_those_that_were_sent_away() {
     let place = tempfile::tempdir().unwrap();
     let fixture = Arc::new(start(options(place.path())).await);
-    fixture.ask(directory("/d")).await.unwrap();
-    fixture.ask(directory("/modest")).await.unwrap();
+    fixture.call(directory("/d")).await.unwrap();
+    fixture.call(directory("/modest")).await.unwrap();
     // Four of the longest attributes count as much as 16,384 entries.
     let attributes: Attributes = (0..1600).map(|number| (format!("{number:04}"), "")).collect();
     for number in 0..12 {
         let name = format!("/d/{number}");
-        fixture.ask(inline(&name, b"x")).await.unwrap();
+        fixture.call(inline(&name, b"x")).await.unwrap();
         let (path, attributes) = (path(&name), attributes.clone());
-        fixture.ask(Request::SetAttributes { path, expected: None, attributes }).await.unwrap();
+        fixture.call(Request::SetAttributes { path, expected: None, attributes }).await.unwrap();
     }
     let page = || {
         let (path, after, limit) = (path("/d"), String::new(), 4096);

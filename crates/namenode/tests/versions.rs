@@ -34,14 +34,14 @@ impl Peer {
         (header, body)
     }
 
-    async fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+    async fn request(&mut self, request: Request) -> Result<Reply, Refusal> {
         let (_, body) = self.call(Header::new(Op::Meta, 2), encode_body(&vec![request])).await;
         decode_body::<Answers>(&body).unwrap().pop().unwrap()
     }
 }
 
 #[tokio::test]
-async fn datanode_of_the_release_before_joins_and_hears_only_what_it_knows() {
+async fn datanode_of_the_release_before_joins_and_gets_only_what_it_supports() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(support::options(place.path())).await;
     let (mut peer, header, body) = Peer::greet(&fixture.address, 0).await;
@@ -59,19 +59,19 @@ async fn datanode_of_the_release_before_joins_and_hears_only_what_it_knows() {
         notice_min: None,
         egress_bytes_per_second: None,
     };
-    let Ok(Reply::Registered(registered)) = peer.ask(Request::Register(register)).await else {
+    let Ok(Reply::Registered(registered)) = peer.request(Request::Register(register)).await else {
         panic!("an old datanode is not let in")
     };
     let heartbeat = Heartbeat { node: registered.node, nonce: Nonce(5), load: Load::default() };
-    let beat = peer.ask(Request::Heartbeat(heartbeat.clone())).await;
+    let beat = peer.request(Request::Heartbeat(heartbeat.clone())).await;
     assert!(matches!(beat, Ok(Reply::Heartbeat(_))), "{beat:?}");
-    // Also where it asks in words that it cannot know: the answer is in words that it does.
-    let beat = peer.ask(Request::Beat(heartbeat)).await;
+    // Also for requests that it cannot support: the answer has fields that it does.
+    let beat = peer.request(Request::Beat(heartbeat)).await;
     assert!(matches!(beat, Ok(Reply::Heartbeat(_))), "{beat:?}");
 }
 
 #[tokio::test]
-async fn events_that_the_release_before_does_not_know_are_left_out_for_it() {
+async fn events_that_the_release_before_does_not_support_are_left_out_for_it() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(support::options(place.path())).await;
     let (socket, address) = support::silent();
@@ -90,17 +90,17 @@ async fn events_that_the_release_before_does_not_know_are_left_out_for_it() {
         egress_bytes_per_second: None,
     };
     let join = sanderling_protocol::message::Join { register, seen, wiped };
-    fixture.ask(Request::Join(Box::new(join))).await.unwrap();
+    fixture.call(Request::Join(Box::new(join))).await.unwrap();
     let is_new = |event: &Event| matches!(event.kind, EventKind::LogEndLost { .. });
-    assert!(fixture.events(0).await.iter().any(is_new), "a log that it does not know");
+    assert!(fixture.events(0).await.iter().any(is_new), "a log that it does not have");
     let (mut peer, ..) = Peer::greet(&fixture.address, 0).await;
     let request = Request::Events { after: 0, limit: 1000, wait: Millis(0) };
-    let Ok(Reply::Events(events)) = peer.ask(request).await else { panic!() };
+    let Ok(Reply::Events(events)) = peer.request(request).await else { panic!() };
     assert!(!events.is_empty() && !events.iter().any(is_new), "{events:?}");
     drop(socket);
 }
 
-/// Makes a namenode one of the release before for whoever comes through here: greetings lose their
+/// Makes a namenode one of the release before for peers that connect here: greetings lose their
 /// flags in both directions, so each side speaks the older version. A request that version does not
 /// have ends the connection, as it did there.
 async fn older(namenode: String) -> String {
@@ -149,7 +149,7 @@ fn is_of_the_release_before(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn requests_to_a_namenode_of_the_release_before_are_in_words_that_it_knows() {
+async fn requests_to_a_namenode_of_the_release_before_have_fields_that_it_supports() {
     let place = tempfile::tempdir().unwrap();
     let mut fixture = start(support::options(place.path())).await;
     fixture.address = older(fixture.address.clone()).await;
@@ -166,10 +166,10 @@ async fn requests_to_a_namenode_of_the_release_before_are_in_words_that_it_knows
         egress_bytes_per_second: None,
     };
     let join = sanderling_protocol::message::Join { register, seen: None, wiped: None };
-    let Ok(Reply::Joined(joined)) = fixture.ask(Request::Join(Box::new(join))).await else {
+    let Ok(Reply::Joined(joined)) = fixture.call(Request::Join(Box::new(join))).await else {
         panic!("a new datanode does not join")
     };
-    assert_eq!((joined.position, joined.is_continuation), (None, true), "it says neither");
+    assert_eq!((joined.position, joined.is_continuation), (None, true), "it has neither");
     let (node, nonce) = (joined.registered.node, Nonce(5));
     let beat = Request::Beat(Heartbeat { node, nonce, load: Load::default() });
     let report = Request::ReportDamage { node, nonce, blocks: Vec::new() };
@@ -204,7 +204,7 @@ fn left_behind(name: &str) -> tempfile::TempDir {
 /// Compares a catalog with what was put into it before.
 async fn must_be_whole(fixture: &support::Fixture) {
     let stat = |name: &'static str| async move {
-        match fixture.ask(support::stat(name)).await {
+        match fixture.call(support::stat(name)).await {
             Ok(Reply::Stat(stat)) => stat,
             other => panic!("{name}: {other:?}"),
         }
@@ -218,13 +218,13 @@ async fn must_be_whole(fixture: &support::Fixture) {
     assert!(small.expires_in.is_some_and(|left| left > Millis(2_000_000_000)), "{small:?}");
     assert!(stat("/job/shuffle").await.job.is_some());
     assert_eq!(stat("/table/key").await.bytes, 1);
-    let names = support::names(fixture.ask(support::list("/dir")).await);
+    let names = support::names(fixture.call(support::list("/dir")).await);
     assert!(names.contains(&"renamed".to_owned()) && !names.contains(&"n01".to_owned()));
-    let Ok(Reply::Jobs(jobs)) = fixture.ask(Request::Jobs).await else { panic!() };
+    let Ok(Reply::Jobs(jobs)) = fixture.call(Request::Jobs).await else { panic!() };
     assert_eq!(jobs.len(), 1);
-    let Ok(Reply::Fsck(fsck)) = fixture.ask(Request::Fsck).await else { panic!() };
+    let Ok(Reply::Fsck(fsck)) = fixture.call(Request::Fsck).await else { panic!() };
     assert_eq!((fsck.problems, fsck.lost_blocks), (vec![], 0));
-    let Ok(Reply::Nodes(nodes)) = fixture.ask(Request::Nodes { all: false }).await else {
+    let Ok(Reply::Nodes(nodes)) = fixture.call(Request::Nodes { all: false }).await else {
         panic!()
     };
     assert_eq!(nodes[0].policy, sanderling_protocol::Policy::Draining, "its notice is known");
@@ -242,13 +242,13 @@ async fn directory_of_the_release_before_is_read_and_gone_on_with() {
             let fixture = start(options).await;
             must_be_whole(&fixture).await;
             let name = format!("/since-{snapshot_after_bytes}");
-            fixture.ask(support::inline(&name, b"new")).await.unwrap();
+            fixture.call(support::inline(&name, b"new")).await.unwrap();
             fixture.server.stop().await;
         }
         // What it has become is read again, snapshot and all.
         let fixture = start(support::options(place.path())).await;
         must_be_whole(&fixture).await;
-        fixture.ask(support::stat("/since-1")).await.unwrap();
+        fixture.call(support::stat("/since-1")).await.unwrap();
         fixture.server.stop().await;
     }
 }
@@ -272,7 +272,7 @@ async fn directory_of_a_later_release_is_refused_with_the_formats_that_are_read(
 }
 
 #[tokio::test]
-async fn peer_that_speaks_no_common_version_is_told_so() {
+async fn peer_without_a_common_version_is_refused_with_both_versions() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(support::options(place.path())).await;
     let (_, header, body) = Peer::greet(&fixture.address, 90 | 80 << 8).await;

@@ -127,7 +127,7 @@ async fn lost_bytes_are_named_exactly_and_the_rest_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn key_in_a_key_is_refused_and_says_why() {
+async fn key_in_a_key_is_refused_with_the_reason() {
     let cluster = Cluster::start(2).await;
     let store = SanderlingStore::new(cluster.client().await);
     store.put(&at("a"), "file".into()).await.unwrap();
@@ -313,7 +313,7 @@ async fn part_that_ends_after_its_repetition_does_not_replace_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stream_whose_consumer_does_other_things_holds_nobody_up() {
+async fn stream_whose_consumer_does_other_things_delays_no_other_one() {
     let cluster = Cluster::start(2).await;
     let store = SanderlingStore::new(cluster.client().await);
     let keys: Vec<Location> = (0..40).map(|number| at(&format!("k/{number}"))).collect();
@@ -330,7 +330,7 @@ async fn stream_whose_consumer_does_other_things_holds_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_is_refused_and_nobody_hangs() {
+async fn nonsense_is_refused_and_no_call_hangs() {
     let cluster = Cluster::start(2).await;
     let client = cluster.client().await;
     let store = SanderlingStore::new(client.clone());
@@ -359,12 +359,12 @@ async fn nonsense_is_refused_and_nobody_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_connects_when_somebody_is_there() {
-    let nobody = {
+async fn store_connects_once_a_server_is_there() {
+    let address = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap()
     };
-    let store = SanderlingStore::from_url(&format!("sanderling://{nobody}/x")).unwrap();
+    let store = SanderlingStore::from_url(&format!("sanderling://{address}/x")).unwrap();
     let error = store.get(&at("a")).await.unwrap_err();
     assert!(matches!(client_error(&error), Some(ClientError::Call { .. })), "{error:?}");
     assert!(store.list(None).try_collect::<Vec<_>>().await.is_err());

@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn peers_agree_on_the_newest_version_that_both_speak() {
-        assert_eq!(agreed(0), Ok(3), "the release before says nothing");
+        assert_eq!(agreed(0), Ok(3), "the release before sends nothing");
         assert_eq!(agreed(greeting_flags()), Ok(MESSAGES));
         assert_eq!(agreed(9 | 4 << 8), Ok(4), "a later release that still speaks ours");
         assert_eq!(agreed(9 | 5 << 8), Err(Refusal::UnknownVersion { ours: 4, theirs: 9 }));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_an_older_caller_does_not_know_are_told_as_those_that_it_does() {
+    fn refusals_that_an_older_caller_does_not_support_become_those_that_it_does() {
         let (damaged, unknown) = (BlockId(7), BlockId(7));
         let damaged = Refusal::BlockDamaged { block: damaged };
         let unknown = Refusal::UnknownBlock { block: unknown };
@@ -315,6 +315,6 @@ mod tests {
         assert_eq!(other.recovery(), refusal_for(3, other.clone()).recovery());
         let undecided = Refusal::Undecided { why: "x".to_owned() };
         assert_eq!(undecided.recovery(), refusal_for(3, undecided.clone()).recovery());
-        assert_eq!(newest, Some("Undecided"), "say here what version 3 gets for a new one");
+        assert_eq!(newest, Some("Undecided"), "write here what version 3 gets for a new one");
     }
 }

@@ -13,7 +13,7 @@ use machines::Machines;
 const NAME: &str = "sim";
 
 #[test]
-fn machines_answer_as_the_table_says() {
+fn machines_answer_as_the_table_requires() {
     let report = table::run(table::SEMANTICS, NAME, |root| Box::new(Machines::new(root)));
     table::check(&report, NAME);
 }

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_descriptors_are_told_apart() {
+    fn kinds_of_descriptors_are_distinguished() {
         assert_eq!(why("/etc/passwd", "/etc/passwd"), None);
         assert_eq!(why("/dev/null", "/dev/null"), None);
         assert_eq!(why("pipe:[9]", "/"), None);

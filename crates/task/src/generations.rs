@@ -742,7 +742,7 @@ mod tests {
         let backend = generations.backend.clone();
         let age = Duration::from_secs(3600);
         let lock =
-            TaskLock::take(&backend, "count", age, LockWatch::new()).await.expect("nobody has it");
+            TaskLock::take(&backend, "count", age, LockWatch::new()).await.expect("it is free");
         let pack = |byte| pack_name(PackId([byte; 32]));
         let put = async |name: String| backend.put_absent(&name, b"bytes".to_vec()).await;
         assert!(put(pack(1)).await.expect("put"));

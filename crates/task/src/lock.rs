@@ -551,7 +551,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn age_of_a_dead_runners_lock_passes_once_for_who_has_watched_it() {
+    async fn age_of_a_dead_runners_lock_passes_once_for_a_runner_that_watched_it() {
         let place = tempfile::tempdir().expect("a directory");
         let backend = TaskBackend::Directory(place.path().join("task"));
         backend.make(&["locks"]).await.expect("made");

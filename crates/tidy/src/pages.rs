@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn page_that_nobody_links_is_a_problem() {
+    fn page_without_a_link_to_it_is_a_problem() {
         assert_eq!(site("", "").len(), 1);
         assert_eq!(site("[a](docs/A.md)", "").len(), 0);
     }

@@ -42,54 +42,37 @@ const WORDS: &[(&str, &str)] = &[
 /// What is a problem in comments and messages alone: as a name it stands for what was requested.
 const IN_PROSE: (&str, &str) = ("asked", "requested, called or required");
 
-/// Names of other libraries' functions.
+/// Names of other libraries' functions: Spark's, rustls'.
 const FOREIGN: &[&str] = &["askSync", "wants_read", "wants_write"];
 
 /// A method of Python's files.
 const OF_PYTHONS_FILES: &str = "tell";
 
-/// This check's own words.
+/// This check's own words, and those that its tests must find, are strings.
 const OWN: &str = "crates/tidy/";
 
-/// The product's code in Rust and Java, by the beginnings of its paths.
-const PRODUCT: [&str; 3] = ["crates/", "bindings/", "jvm/"];
+/// Files whose strings are texts of others: the licence of a package that brings none.
+const TEXTS_OF_OTHERS: [&str; 1] = ["scripts/licences.py"];
 
-/// The product's code in Python. Its tests are elsewhere.
-const PYTHON: &str = "bindings/python/python/";
-
-/// Checks the comments and the identifiers of the product's code in Rust, Java and Python, the
-/// messages of that in Rust, and the docstrings of that in Python.
+/// Checks the comments and the identifiers of all code (the product, its tests, benchmarks and
+/// scripts), the messages of that in Rust, and the docstrings of that in Python.
 #[must_use]
 pub fn check(files: &[SourceFile]) -> Vec<Problem> {
-    files.iter().filter(|file| is_checked(file)).flat_map(check_file).collect()
+    files.iter().filter(|file| file.language.is_code()).flat_map(check_file).collect()
 }
 
-fn is_checked(file: &SourceFile) -> bool {
-    match file.language {
-        Language::Rust | Language::Java => {
-            PRODUCT.iter().any(|start| file.path.starts_with(start))
-                && file.path.split_once("/src/").is_some_and(|(_, path)| {
-                    !path.split(['/', '.']).any(|name| name == "tests" || name == "test")
-                })
-        }
-        Language::Python => file.path.starts_with(PYTHON),
-        _ => false,
-    }
-}
-
-/// Returns a problem for each line of a file that has one of the words, its unit tests apart.
+/// Returns a problem for each line of a file that has one of the words.
 fn check_file(file: &SourceFile) -> Vec<Problem> {
     let parts = split(file.language, &file.text);
-    let tests = parts.code.lines().position(|line| line == "mod tests {");
     let is_python = file.language == Language::Python;
+    let has_docstrings = is_python && !TEXTS_OF_OTHERS.contains(&file.path.as_str());
     let strings = if is_python { docstrings(&parts.messages) } else { parts.messages };
     let lines = parts.code.lines().zip(parts.comments.lines()).zip(strings.lines());
-    let lines = lines.take(tests.unwrap_or(usize::MAX));
     let has_messages = file.language == Language::Rust && !file.path.starts_with(OWN);
     let found = lines.enumerate().filter_map(|(index, ((code, comment), strings))| {
         let of_strings = || {
             let of_messages = has_messages.then(|| word_of_messages(strings)).flatten();
-            of_messages.or_else(|| is_python.then(|| word_of_prose(strings)).flatten())
+            of_messages.or_else(|| has_docstrings.then(|| word_of_prose(strings)).flatten())
         };
         let of_code = word_of_code(code, is_python);
         let (word, term) = of_code.or_else(|| word_of_prose(comment)).or_else(of_strings)?;
@@ -178,19 +161,30 @@ mod tests {
         assert_eq!(count(path, "who = 1  # Nobody reads it.\ntold = 2\n# What was asked."), 3);
         assert_eq!(count(path, "a = \"who\" + 'says'  # \"\"\"\nb = \"\"\"a\"\"\""), 0);
         assert_eq!(count(path, "def tell(self):\n    return self.file.tell()"), 0);
-        assert_eq!(count("bindings/python/tests/b.py", "told = 1"), 0);
         assert_eq!(count("bindings/python/src/b.rs", "fn tell() {}"), 1);
     }
 
     #[test]
-    fn names_tests_and_longer_words_are_none() {
+    fn word_of_people_is_a_problem_in_tests_benchmarks_and_scripts() {
+        let path = "crates/a/src/b.rs";
+        assert_eq!(count(path, "#[cfg(test)]\nmod tests {\n    fn nobody() {}\n}\n"), 1);
+        for path in ["crates/a/tests/b.rs", "crates/a/src/b/tests.rs", "fuzz/targets/a.rs"] {
+            assert_eq!(count(path, "fn ask() { panic!(\"nobody answers\") }"), 1, "{path}");
+        }
+        assert_eq!(count("jvm/a/src/test/java/B.java", "void ask() {}"), 1);
+        for path in ["bindings/python/tests/b.py", "bench/b.py", "scripts/b.py"] {
+            assert_eq!(count(path, "told = 1\n\"\"\"What it says.\"\"\""), 2, "{path}");
+        }
+        assert_eq!(count("scripts/b.sh", "say() { true; } # Nobody\necho \"who\""), 1);
+    }
+
+    #[test]
+    fn names_licences_and_longer_words_are_none() {
         let path = "crates/a/src/b.rs";
         assert_eq!(count(path, "let task = whole(\"heard\"); // a heartbeat, whose mask"), 0);
-        assert_eq!(count(path, "#[cfg(test)]\nmod tests {\n    fn nobody() {}\n}\n"), 0);
-        for path in ["crates/a/tests/b.rs", "crates/a/src/b/tests.rs", "crates/a/src/tests/b.rs"] {
-            assert_eq!(count(path, "fn nobody() {}"), 0, "{path}");
-        }
         assert_eq!(count(path, "session.wants_read();"), 0);
-        assert_eq!(count("jvm/a/src/test/java/B.java", "void ask() {}"), 0);
+        let licence = "MIT = \"\"\"to whom it is furnished\"\"\"\n# For whom?";
+        assert_eq!(count(TEXTS_OF_OTHERS[0], licence), 1);
+        assert_eq!(count("docs/A.md", "who"), 0);
     }
 }

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn languages_are_told_apart() {
+    fn languages_are_distinguished() {
         let language = |path, text| SourceFile::new(path, text).language;
         assert_eq!(language("a/b.rs", ""), Language::Rust);
         assert_eq!(language("a/b.pyi", ""), Language::Python);

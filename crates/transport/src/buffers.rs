@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_used_again_once_nobody_reads_it() {
+    fn memory_is_used_again_once_it_has_no_reader() {
         let buffers = Buffers::default();
         let mut first = buffers.take(1 << 20).unwrap();
         first.bytes_mut().fill(7);
@@ -171,7 +171,7 @@ mod tests {
         let bytes = first.freeze();
         let part = bytes.slice(5..10);
         drop(bytes);
-        assert_ne!(buffers.take(1 << 20).unwrap().as_ref().as_ptr(), address, "somebody reads it");
+        assert_ne!(buffers.take(1 << 20).unwrap().as_ref().as_ptr(), address, "it has a reader");
         assert_eq!(part, [7; 5][..]);
         drop(part);
         let free = |buffers: &Buffers| buffers.shared.free.lock().bytes;
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(buffers.memory().used(), 1 << 20, "a power of two");
         assert!(first.is_some() && buffers.take(1).is_none() && buffers.memory().is_scarce());
         let bytes = first.unwrap().freeze();
-        assert!(buffers.take(1).is_none(), "somebody reads it");
+        assert!(buffers.take(1).is_none(), "it has a reader");
         drop(bytes);
         assert_eq!(buffers.memory().used(), 0);
         let small = buffers.take(1);

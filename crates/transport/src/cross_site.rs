@@ -160,7 +160,7 @@ mod tests {
             assert!(refused(Some(host), None, true), "{host}");
             assert!(refused(Some(host), Some(&format!("http://{host}")), true), "{host}");
         }
-        assert!(!refused(Some("nn1.example.com"), None, false), "a token is asked there");
+        assert!(!refused(Some("nn1.example.com"), None, false), "a token is required there");
         assert!(!refused(None, None, true), "no browser leaves the name out");
     }
 }

@@ -410,7 +410,7 @@ mod tests {
         let mut answer = String::new();
         let read = stream.read_to_string(&mut answer);
         // A connection that was closed with bytes unread ends with a reset.
-        drop(timeout(SOON, read).await.expect("the endpoint says something or closes"));
+        drop(timeout(SOON, read).await.expect("the endpoint sends something or closes"));
         answer
     }
 
@@ -505,7 +505,7 @@ mod tests {
         let head =
             b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n";
         first.write_all(head).await.unwrap();
-        timeout(SOON, first.read_u8()).await.expect("it is told to go on").unwrap();
+        timeout(SOON, first.read_u8()).await.expect("it may go on").unwrap();
         let mut second = endpoint.connect().await;
         second.write_all(GET).await.unwrap();
         let waits = timeout(Duration::from_millis(50), second.read_u8()).await;
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn end_comes_although_a_peer_says_nothing() {
+    async fn end_comes_although_a_peer_sends_nothing() {
         let end_within = Duration::from_millis(50);
         let endpoint = Endpoint::open(HttpOptions { end_within, ..HttpOptions::default() }).await;
         let mut idle = endpoint.connect().await;

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn task_that_came_while_a_caller_read_is_woken_when_he_stops() {
+    async fn task_that_came_while_a_caller_read_is_woken_when_that_stops() {
         let (inbound, _write, mut peer) = pair();
         peer.write_all(&frame(7)).await.unwrap();
         let woken = Arc::new(Woken::default());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn end_in_the_middle_of_an_answer_is_heard_by_whoever_reads() {
+    async fn end_in_the_middle_of_an_answer_is_returned_to_whatever_reads() {
         let (inbound, _write, mut peer) = pair();
         peer.write_all(&frame(7)[..50]).await.unwrap();
         drop(peer);
@@ -255,7 +255,7 @@ mod tests {
         let again = read(&inbound, &mut Vec::new()).await.unwrap_err();
         assert!(
             matches!(again, InboundError::Refused(_)),
-            "who reads next hears the same: {again:?}"
+            "the next reader gets the same: {again:?}"
         );
     }
 }

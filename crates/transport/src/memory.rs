@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_given_up_in_vain() {
+    fn connection_is_evicted_only_if_that_makes_enough_room() {
         let memory = Memory::new(64 * MIB);
         let connections = others(&memory, 3);
         let slow = connections[0].receive(16 * MIB).unwrap();

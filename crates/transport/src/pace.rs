@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_peer_is_late_unless_nobody_read() {
+    fn silent_peer_is_late_unless_no_caller_read() {
         let mut pace = since(3);
         pace.moved = pace.began;
         assert!(pace.is_late(16 << 20, WITHIN, Some(1)) && !pace.is_late(16 << 20, WITHIN, None));

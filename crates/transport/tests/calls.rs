@@ -329,7 +329,7 @@ async fn frames_without_a_greeting_are_refused() {
 }
 
 #[tokio::test]
-async fn half_a_frame_disturbs_nobody() {
+async fn half_a_frame_disturbs_no_other_connection() {
     let server = server().await;
     let mut stream = TcpStream::connect(&server.address).await.unwrap();
     stream.write_all(&Header::new(Op::Hello, 5).encode()[..20]).await.unwrap();

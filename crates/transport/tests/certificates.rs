@@ -151,7 +151,7 @@ impl Endpoint {
 }
 
 #[tokio::test]
-async fn authorities_are_read_again_by_who_goes_on_calling() {
+async fn authorities_are_read_again_by_a_client_that_goes_on_calling() {
     let [old, new] = [Authority::new(), Authority::new()];
     let [before, after] = [Endpoint::of(&old.signed()).await, Endpoint::of(&new.signed()).await];
     let file = before.path("ca.pem");
@@ -222,7 +222,7 @@ async fn links_that_are_swapped_show_the_new_files() {
 }
 
 #[tokio::test]
-async fn certificate_that_nobody_would_believe_is_not_taken() {
+async fn certificate_that_no_client_would_believe_is_not_taken() {
     let authority = Authority::new();
     let good = authority.signed();
     let endpoint = Endpoint::of(&good).await;
@@ -250,7 +250,7 @@ async fn certificate_that_nobody_would_believe_is_not_taken() {
 }
 
 #[tokio::test]
-async fn certificate_that_has_ended_is_replaced_and_says_so() {
+async fn certificate_that_has_ended_is_replaced_and_reported() {
     let authority = Authority::new();
     let ended = authority.sign(now() - 20 * DAY, now() - 10 * DAY + 600);
     let endpoint = Endpoint::of(&ended).await;

@@ -218,7 +218,7 @@ async fn lander(read_within: Duration) -> (TcpStream, watch::Receiver<i32>) {
 }
 
 #[tokio::test]
-async fn bodies_land_where_the_service_says_among_others() {
+async fn bodies_arrive_in_the_sinks_of_the_service_among_others() {
     let (stream, sinks) = lander(SOON).await;
     let deadline = Instant::now() + SOON;
     let options = ConnectionOptions::default();

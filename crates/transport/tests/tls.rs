@@ -130,7 +130,7 @@ async fn one_thread_is_enough_for_both_ends() {
 }
 
 #[tokio::test]
-async fn who_does_not_speak_tls_or_breaks_off_disturbs_nobody() {
+async fn peer_that_does_not_speak_tls_or_breaks_off_disturbs_no_other_one() {
     let endpoint = Endpoint::open().await;
     let plain = endpoint.connect(None).await.unwrap_err();
     assert!(plain.to_string().contains("this port speaks TLS"), "{plain}");

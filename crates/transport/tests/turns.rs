@@ -90,7 +90,7 @@ fn batch_of_short_requests_does_not_hold_the_thread_for_long() {
 
 #[test]
 fn batch_of_long_requests_does_not_hold_the_thread_for_more_than_one() {
-    // A turn is one of them. A second one may come between when it is counted and asked for.
+    // A turn is one of them. A second one may come between when it is counted and requested.
     let work = Duration::from_millis(5);
     for turn in [NAMENODE_TURN, DATANODE_TURN] {
         check(Batch { requests: 200, body_bytes: 4 << 10, work, turn, between_max: 4 });

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_told_from_paths() {
+    fn patterns_are_distinguished_from_paths() {
         assert!("/a/*.txt".parse::<Paths>().is_ok_and(|paths| paths.is_pattern));
         assert!("/a/b".parse::<Paths>().is_ok_and(|paths| !paths.is_pattern));
         for wrong in ["/a/[", "/a/[/x]", "/a**"] {

@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(
             ended_by(&mut result, file()),
             Some(lost()),
-            "5 would say that the rest is done"
+            "5 would mean that the rest is done"
         );
         assert_eq!(ended_by(&mut result, lost()), Some(lost()));
         assert_eq!(ended_by(&mut result, dead()), Some(file()));

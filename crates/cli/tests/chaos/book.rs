@@ -92,10 +92,10 @@ impl Book {
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock().expect("no thread panics with it")
     }
 
-    pub(crate) fn know(&self, name: &str, known: Known) {
+    pub(crate) fn record(&self, name: &str, known: Known) {
         self.inner().names.insert(name.to_owned(), known);
     }
 
@@ -121,7 +121,7 @@ impl Book {
         self.inner().deleted.iter().cloned().collect()
     }
 
-    /// Counts a call; one that fails must have an error that a program understands.
+    /// Counts a call; one that fails must have an error that a program can handle.
     pub(crate) fn called<T>(
         &self,
         what: &str,

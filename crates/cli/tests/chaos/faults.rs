@@ -163,7 +163,7 @@ impl Faults {
             Source::Person => {
                 let millis = i64::try_from(NOTICE.as_millis()).expect("short");
                 let selector = NodeSelector(name.to_owned());
-                self.client.notice(&selector, millis, "chaos").await.expect("it is heard");
+                self.client.notice(&selector, millis, "chaos").await.expect("it is taken");
             }
             Source::Http => {
                 let endpoint = self.cluster.datanode(name).http_address.clone();
@@ -300,7 +300,7 @@ impl Faults {
             let file = self.cluster.path(&format!("{name}.notice"));
             std::fs::remove_file(file).expect("it was written");
         } else {
-            self.client.cancel(&NodeSelector(name.clone())).await.expect("it is heard");
+            self.client.cancel(&NodeSelector(name.clone())).await.expect("it is taken");
         }
         self.settled().await;
     }

@@ -40,7 +40,7 @@ pub(crate) async fn judge(faults: &Faults, book: &Book) {
     }
     for (name, object) in book.lost() {
         let is_reported = report.losses.iter().any(|loss| loss.object == object);
-        assert!(is_reported, "{name} (object {object}) was said to be lost and is not reported");
+        assert!(is_reported, "{name} (object {object}) was read as lost and is not reported");
     }
     eprintln!(
         "{right} names whole, {lost} lost something; {} B lost, {} B moved, {} B promoted, {} B \
@@ -81,7 +81,7 @@ fn joined(ranges: &[ByteRange]) -> Vec<ByteRange> {
 
 /// The catalog agrees with itself, and soon the datanodes hold what it contains and nothing else.
 fn agree(faults: &Faults) {
-    until("the datanodes hold what the catalog says", SOON, || {
+    until("the datanodes hold what the catalog has", SOON, || {
         let ran = faults.cluster.cli(&["fsck", "--deep", "--json"]);
         assert!([0, 1, 4, 5].contains(&ran.code), "{ran}");
         let fsck: serde_json::Value = serde_json::from_str(&ran.stdout).ok()?;

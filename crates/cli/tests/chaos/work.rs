@@ -71,7 +71,7 @@ impl App {
         let is_done = self.timed("put", put).await.is_some();
         let least = if is_done { bytes } else { 0 };
         let versions = vec![Version { seed, least, most: bytes }];
-        self.book.know(name, Known::new(versions, !is_done));
+        self.book.record(name, Known::new(versions, !is_done));
         is_done
     }
 
@@ -109,7 +109,7 @@ impl App {
             let name = format!("/logs/{seed:x}");
             let options = PutOptions { parents: true, ..PutOptions::default() };
             let version = Version { seed, least: 0, most: 0 };
-            self.book.know(&name, Known::new(vec![version], true));
+            self.book.record(&name, Known::new(vec![version], true));
             let to = path(&name);
             let created = self.timed("create", self.client.create(&to, &options)).await;
             let Some(mut writer) = created else { continue };

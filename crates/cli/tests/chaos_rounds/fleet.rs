@@ -111,7 +111,7 @@ impl Fleet {
         }
         let _ = child.kill();
         let _ = child.wait();
-        let what = "the namenode serves a damaged journal, or says nothing of it";
+        let what = "the namenode serves a damaged journal, or does not report it";
         Err(Violation::new(Promise::Damage, what))
     }
 

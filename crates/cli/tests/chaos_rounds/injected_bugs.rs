@@ -46,14 +46,14 @@ pub(crate) enum InjectedBug {
     TakesAnyJournal,
     /// A job ends although it is renewed.
     EndsJob,
-    /// A call fails without an error that a program understands.
-    SaysNothing,
+    /// A call fails without an error that a program can handle.
+    HidesReason,
 }
 
 pub(crate) const ALL: [(InjectedBug, Promise); 14] = [
     (InjectedBug::HidesLoss, Promise::Kept),
     (InjectedBug::HangsCall, Promise::Deadline),
-    (InjectedBug::SaysNothing, Promise::Typed),
+    (InjectedBug::HidesReason, Promise::Typed),
     (InjectedBug::TakesAnyJournal, Promise::Damage),
     (InjectedBug::ForgetsFile, Promise::Kept),
     (InjectedBug::ForgetsChange, Promise::RightBytes),
@@ -101,7 +101,7 @@ impl InjectedBug {
     pub(crate) const fn leaves_all_whole(self) -> bool {
         matches!(
             self,
-            Self::HidesLoss | Self::HangsCall | Self::SaysNothing | Self::TakesAnyJournal
+            Self::HidesLoss | Self::HangsCall | Self::HidesReason | Self::TakesAnyJournal
         )
     }
 
@@ -165,7 +165,7 @@ impl InjectedBug {
                     pause(50).await;
                 }
             }
-            Self::SaysNothing => {
+            Self::HidesReason => {
                 let what = "a test".to_owned();
                 let nothing = async { Err::<(), _>(ClientError::BadReply { what }) };
                 let _ = timed(&world.shared, "get", 1, nothing).await;

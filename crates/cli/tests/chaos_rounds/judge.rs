@@ -157,12 +157,12 @@ async fn judge_name(
             Violation::new(Promise::Settles, format!("{name} cannot be read at rest: {error}"))
         })?;
         let Seen::Holds { object, lost, .. } = &seen else { break seen };
-        let said = by_object.get(object).map(Vec::as_slice).unwrap_or_default();
-        if *lost == said {
+        let in_report = by_object.get(object).map(Vec::as_slice).unwrap_or_default();
+        if *lost == in_report {
             break seen;
         }
         if looks == LOOKS_MAX {
-            let what = format!("{name}, object {object}: lost {lost:?}, reported {said:?}");
+            let what = format!("{name}, object {object}: lost {lost:?}, reported {in_report:?}");
             return Err(Violation::new(Promise::Kept, what));
         }
         // The first reader finds damage: this look, or another one beside it.

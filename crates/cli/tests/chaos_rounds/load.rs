@@ -150,7 +150,7 @@ impl Worker {
                 self.kept.push_back(name);
             }
             Err(ClientError::Refused(Refusal::Exists { .. })) => {
-                let what = format!("{name} exists, and nobody but this call may have made it");
+                let what = format!("{name} exists, and no call but this may have made it");
                 self.model().violate(Promise::Once, what);
             }
             Err(_) => self.kept.push_back(name),

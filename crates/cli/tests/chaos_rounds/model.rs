@@ -146,7 +146,7 @@ impl Model {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock().expect("no thread panics with it")
     }
 
     pub(crate) fn violate(&self, promise: Promise, what: impl Into<String>) {

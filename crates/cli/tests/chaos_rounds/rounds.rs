@@ -167,7 +167,7 @@ impl Summary {
         }
         let all: u64 = calls.values().sum();
         eprintln!("{all} calls: {calls:?}");
-        eprintln!("failed and said why: {errors:?}");
+        eprintln!("failed with a reason: {errors:?}");
         eprintln!("{} MiB acknowledged, {} MiB read and right", written >> 20, read >> 20);
         eprintln!("{} losses declared, {} B", self.losses, self.lost_bytes);
         if let Some(longest) = self.figures.iter().max_by_key(|figures| figures.longest) {

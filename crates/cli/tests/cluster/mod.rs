@@ -239,7 +239,7 @@ pub(crate) fn allow_open_files(count: u64) {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < count) {
         limit.current = limit.maximum.map_or(Some(count), |maximum| Some(maximum.min(count)));
-        setrlimit(Resource::Nofile, limit).expect("no more than the maximum is asked for");
+        setrlimit(Resource::Nofile, limit).expect("no more than the maximum is set");
     }
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     assert!(allowed >= count, "this test needs {count} open files: raise the hard limit");

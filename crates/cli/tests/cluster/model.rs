@@ -106,7 +106,7 @@ impl Model {
         let request = Request::Lookup { path: object.clone(), offset: 0, bytes: u64::MAX };
         match client.request(request).await.expect("the namenode answers") {
             Reply::Layout(layout) => layout.blocks,
-            other => panic!("a layout was asked for: {other:?}"),
+            other => panic!("no layout: {other:?}"),
         }
     }
 

@@ -111,7 +111,7 @@ impl Group {
         run(sanderling().args(words))
     }
 
-    /// Returns the roles by address, as one member knows them.
+    /// Returns the roles by address, as one member has them.
     pub(crate) fn roles(&self, place: usize) -> Vec<(String, String)> {
         let ran = self.cli(place, &["group", "ls", "--json"]);
         let Ok(value) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {

@@ -265,7 +265,7 @@ pub(crate) fn usable_criu() -> Option<PathBuf> {
     (rustix::process::geteuid().is_root() && is_usable).then_some(criu)
 }
 
-/// Returns whether namespaces and mounts can be made here; says so in a test that needs them.
+/// Returns whether namespaces and mounts can be made here; logs that in a test that needs them.
 pub(crate) fn is_root(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

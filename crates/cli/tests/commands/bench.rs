@@ -126,13 +126,13 @@ fn every_benchmark_runs_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn modes_of_running_say_what_they_are() {
+fn modes_of_running_are_in_the_report() {
     let cluster = Cluster::of(1);
     let shared = ["--threads", "3", "--share-client", "--count", "30", "--histogram"];
     let report = cluster.json(&[&["bench", "get-file-async"], &shared[..]].concat());
     assert_plausible(&report, 90);
     assert_eq!(report["share_client"], true);
-    let buckets = report["histogram"].as_array().expect("it was asked for");
+    let buckets = report["histogram"].as_array().expect("there is a histogram");
     assert_eq!(buckets.iter().filter_map(|bucket| bucket[1].as_u64()).sum::<u64>(), 90);
 
     let timed = ["bench", "read-sequential", "--duration", "300ms", "--buffered", "--size", "4KiB"];
@@ -150,7 +150,7 @@ fn modes_of_running_say_what_they_are() {
 }
 
 #[test]
-fn way_of_the_bytes_is_chosen_and_said() {
+fn way_of_the_bytes_is_chosen_and_reported() {
     let cluster = Cluster::of(1);
     let words = ["bench", "read-random", "--size", "64KiB", "--working-set", "1MiB"];
     let way = |report: &Value| {
@@ -178,8 +178,8 @@ fn way_of_the_bytes_is_chosen_and_said() {
     let report = cluster.json(&[&words[..], &shared].concat());
     let (here, tcp, bytes) = way(&report);
     assert!(here == 0 && tcp >= bytes && bytes > 0, "{report}");
-    let said = cluster.cli(&[&words[..], &["--count", "50", "--no-same-host"]].concat());
-    assert!(said.stdout.contains("all bytes over TCP"), "{said}");
+    let ran = cluster.cli(&[&words[..], &["--count", "50", "--no-same-host"]].concat());
+    assert!(ran.stdout.contains("all bytes over TCP"), "{ran}");
 }
 
 #[test]

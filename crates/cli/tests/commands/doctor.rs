@@ -163,7 +163,7 @@ fn healthy_cluster_has_nothing_to_mend() {
     let report = doctor(&cluster);
     let found = report.has("backup", "ok")["found"].as_str().expect("a text");
     assert!(found.contains("was taken"), "{found}");
-    // Without its HTTP the rest is seen, and what is missing is said.
+    // Without its HTTP the rest is seen, and what is missing is reported.
     let report = examine(&cluster, "127.0.0.1:1", &[], None);
     report.has("http.unseen", "warn");
     report.has("nodes", "ok");

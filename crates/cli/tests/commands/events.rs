@@ -1,4 +1,4 @@
-//! `events`: what it shows of what happened, and to whom.
+//! `events`: what it shows of what happened, and to which node.
 
 use std::time::{Duration, Instant};
 

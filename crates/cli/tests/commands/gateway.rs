@@ -94,13 +94,13 @@ fn requests_for_invented_buckets_cost_the_namenode_a_bounded_rate_of_look_ups() 
     let refused = page.lines().find_map(|line| line.strip_prefix(refused)).expect("a figure");
     assert!(refused.parse::<f64>().is_ok_and(|refused| refused > 0.0), "{refused}");
     // Preflights do not take the look-ups of requests.
-    make_bucket(&cluster, "asked");
+    make_bucket(&cluster, "queried");
     (0..INVENTED).for_each(|number| {
         preflight(&mut stream, &format!("more-{number}"));
     });
     let mut page = TcpStream::connect(&gateway.address).expect("it is open");
     page.set_read_timeout(Some(SOON)).expect("not zero");
-    let head = send(&mut page, "GET /asked/key");
+    let head = send(&mut page, "GET /queried/key");
     assert!(head.contains("access-control-allow-origin"), "{head}");
     // A bucket that is new has its rules as soon as unauthenticated requests leave a look-up.
     make_bucket(&cluster, "new");

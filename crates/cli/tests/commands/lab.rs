@@ -116,7 +116,7 @@ fn quick_lab_loses_nothing_and_leaves_nothing_behind() {
     assert_eq!(runs.len(), 2, "one run with preemptions, one without");
     let preempted = runs.iter().find(|run| run["is_preempted"] == true).expect("it is there");
     let drains = preempted["drains"].as_array().expect("a list");
-    assert!(!drains.is_empty(), "nobody was preempted: {preempted}");
+    assert!(!drains.is_empty(), "no node was preempted: {preempted}");
     assert!(drains.iter().any(|drain| drain["moved_bytes"].as_u64() > Some(0)), "{drains:?}");
     for run in runs {
         assert_eq!(run["lost_bytes"], 0, "{}", lab.printed());

@@ -111,7 +111,7 @@ fn namenode_of_three_dies_and_comes_back(flags: &[&str]) {
     let addresses = started["namenode"].as_str().expect("addresses").to_owned();
     assert_eq!(addresses.split(',').count(), 3, "{started}");
     let keys = ["tls_ca", "token_file"].map(|name| started["keys"][name].as_str());
-    let ask = |words: &[&str]| {
+    let call = |words: &[&str]| {
         let mut command = sanderling();
         command.args(["--namenode", &addresses]).args(words);
         for (name, file) in ["SANDERLING_TLS_CA", "SANDERLING_TOKEN_FILE"].iter().zip(keys) {
@@ -120,13 +120,13 @@ fn namenode_of_three_dies_and_comes_back(flags: &[&str]) {
         run(&mut command)
     };
     let leader = || {
-        let listed = ask(&["group", "ls", "--json"]);
+        let listed = call(&["group", "ls", "--json"]);
         let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
         let mut members = listed["members"].as_array()?.iter();
         let leader = members.find(|member| member["role"] == "Leader")?;
         leader["address"].as_str().map(str::to_owned)
     };
-    let put = ask(&["fs", "put", "/proc/version", "/v"]);
+    let put = call(&["fs", "put", "/proc/version", "/v"]);
     assert_eq!(put.code, 0, "{put}");
     let processes = started["processes"].as_array().expect("a list");
     for server in processes.iter().filter(|it| it["role"] == "namenode") {
@@ -144,8 +144,8 @@ fn namenode_of_three_dies_and_comes_back(flags: &[&str]) {
         (local.run(&["local", "status"]).code == 4).then_some(())
     });
     let stored = std::fs::read_to_string("/proc/version").expect("it was stored");
-    assert_eq!(ask(&["fs", "cat", "/v"]).stdout, stored);
-    let put = ask(&["fs", "put", "/proc/version", "/w"]);
+    assert_eq!(call(&["fs", "cat", "/v"]).stdout, stored);
+    let put = call(&["fs", "put", "/proc/version", "/w"]);
     assert_eq!(put.code, 0, "{put}");
     assert_ne!(until("another one leads", SOON, leader), killed);
 
@@ -260,7 +260,7 @@ fn removed_namenode_is_not_reported_as_serving_and_its_step_brings_it_back() {
 }
 
 #[test]
-fn doctor_says_what_is_missing() {
+fn doctor_reports_what_is_missing() {
     let cluster = Cluster::of(1);
     let report = cluster.cli(&["doctor", "--dram", "8MiB", "--json"]);
     let report = json(&report);
@@ -277,7 +277,7 @@ fn doctor_says_what_is_missing() {
 }
 
 #[test]
-fn demo_without_its_package_says_how_to_get_it() {
+fn demo_without_its_package_prints_how_to_get_it() {
     for python in ["/no/such/python", "false"] {
         let ran = run(sanderling().args(["demo", "--seed", "1"]).env("SANDERLING_PYTHON", python));
         assert_eq!(ran.code, 1, "{ran}");
@@ -406,7 +406,7 @@ fn standard_input_and_output_are_streams() {
 }
 
 #[test]
-fn secure_local_cluster_lets_in_who_has_what_it_made() {
+fn secure_local_cluster_admits_callers_with_the_keys_that_it_made() {
     let local = Local { directory: TempDir::new().expect("a directory") };
     let words = ["local", "start", "--secure", "--port", "0", "--datanodes", "1", "--dram", "8MiB"];
     let started = local.run(&[&words[..], &["--json"]].concat());
@@ -415,7 +415,7 @@ fn secure_local_cluster_lets_in_who_has_what_it_made() {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let namenode = text(&started["namenode"]);
     let words = ["--namenode", &namenode, "fs", "put", "/proc/version", "/v"];
-    assert_eq!(run(sanderling().args(words)).code, 1, "nobody without a token");
+    assert_eq!(run(sanderling().args(words)).code, 1, "refused without a token");
     let keys = &started["keys"];
     let mut put = sanderling();
     put.args(words).env("SANDERLING_TLS_CA", text(&keys["tls_ca"]));

@@ -90,7 +90,7 @@ const OBJECTS: &[Mistake] = &[
     ("fs put f4/x /x", 1, &["f4/x: Not a directory"], "ls -ld f4", Works),
     ("fs get /a f4/x", 3, &["f4 is no directory"], "ls -ld f4", Works),
     ("fs get /a f4/x/y", 3, &["f4/x is no directory"], "ls -ld f4", Works),
-    // The kernel makes no files there, whoever the user is.
+    // The kernel makes no files there for any user.
     ("fs get /a /sys/x66", 1, &["/sys/x66: "], " /sys", Works),
     ("fs get /a nodir34/x", 3, &["nodir34 is no directory"], "mkdir -p nodir34", Works),
     ("fs get /a f4", 1, &["f4 exists"], "sanderling fs get /a f4 --force", Works),
@@ -143,10 +143,10 @@ const OBJECTS: &[Mistake] = &[
 /// Mistakes about nodes, jobs and the way to the cluster.
 #[rustfmt::skip]
 const CLUSTER: &[Mistake] = &[
-    ("node notice nobody --deadline 30s", 3, &["nobody"], "sanderling node ls --all", Works),
+    ("node notice absent --deadline 30s", 3, &["absent"], "sanderling node ls --all", Works),
     ("node cancel datanode-0", 1, &["not draining"], "sanderling node ls --all", Works),
-    ("node decommission nobody", 3, &["nobody"], "sanderling node ls --all", Works),
-    ("node recommend nobody", 3, &["nobody"], "sanderling node ls --all", Works),
+    ("node decommission absent", 3, &["absent"], "sanderling node ls --all", Works),
+    ("node recommend absent", 3, &["absent"], "sanderling node ls --all", Works),
     ("node ls --al", 2, &["--al"], "sanderling node ls --all", Works),
     ("job renew 99", 3, &["job 99"], "sanderling job ls", Works),
     ("job end /none", 3, &["/none"], "sanderling fs ls /", Works),
@@ -195,7 +195,7 @@ const CLUSTER: &[Mistake] = &[
 #[rustfmt::skip]
 const PROCESSES: &[Mistake] = &[
     ("local statu", 2, &["'statu'"], "sanderling local status", Works),
-    ("local restart nobody", 3, &["no process nobody"], "sanderling local status", Works),
+    ("local restart absent", 3, &["no process absent"], "sanderling local status", Works),
     ("local add --dram 1", 1, &["at least 4.00 KiB"], "cat ", Works),
     ("token new --cluster any", 2, &["--secret-file"],
      "sanderling token new --cluster any --secret-file FILE, or sanderling token secret", Works),
@@ -420,7 +420,7 @@ impl World {
         }
         for word in ["uncategorized", "Millis(", "1 objects", "1 blocks", "os error 2)\n  tried"] {
             if ran.stderr.contains(word) {
-                return Some(format!("speaks of {word:?}\n{ran}"));
+                return Some(format!("mentions {word:?}\n{ran}"));
             }
         }
         let shown = ran.stderr.lines().find_map(|line| line.strip_prefix("  next:  "));
@@ -608,7 +608,7 @@ fn mistakes_at_a_secured_cluster_get_a_next_command_that_works() {
 }
 
 #[test]
-fn list_of_mistakes_is_long_and_says_each_once() {
+fn list_of_mistakes_is_long_and_has_each_once() {
     let lists = [OBJECTS, CLUSTER, PROCESSES, SERVERS, ENDINGS, ENDED, SECURED];
     let all: Vec<Mistake> = lists.concat();
     let mut each: Vec<&str> = all.iter().map(|it| it.0).collect();

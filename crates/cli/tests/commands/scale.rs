@@ -10,8 +10,8 @@ fn scale_bench_prints_a_point_for_each_number_of_objects() {
     command.args(["bench", "scale", "--objects", "1000,2000", "--nodes", "8"]);
     command.args(["--phase", "600ms", "--json", "-q"]);
     let output = command.output().expect("the program can be started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert_eq!(report["schema"], 1);
     let points = report["points"].as_array().expect("a list of points");

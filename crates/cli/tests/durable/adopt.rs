@@ -1,4 +1,4 @@
-//! A cluster adopts what an earlier one left in a store: names, sizes and bytes, whoever dies.
+//! A cluster adopts what an earlier one left in a store: names, sizes and bytes, whatever dies.
 
 use crate::cluster;
 use std::fs;
@@ -151,7 +151,7 @@ fn objects_that_are_not_read_first_are_appended_to_renamed_and_joined() {
 }
 
 #[test]
-fn adoption_goes_on_whoever_is_killed_and_readers_wait_for_it() {
+fn adoption_goes_on_whatever_is_killed_and_readers_wait_for_it() {
     let place = TempDir::new().expect("a directory for the test");
     let store = place.path().join("store");
     let count = 6000;
@@ -228,7 +228,7 @@ fn cluster_whose_store_was_adopted_cannot_change_it_any_more() {
     });
 }
 
-/// What the store has is told apart by its length alone.
+/// What the store has is distinguished by its length alone.
 #[test]
 fn object_of_equal_length_is_read_as_it_is_and_one_of_another_length_is_lost() {
     let place = TempDir::new().expect("a directory for the test");

@@ -119,7 +119,7 @@ fn mistakes_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn what_is_in_the_store_is_what_happened_up_to_some_moment_whoever_dies() {
+fn store_has_what_happened_up_to_some_moment_whatever_dies() {
     let (mut cluster, store) = fleet(3);
     make(&cluster, "/out");
     let changes = 60;
@@ -277,7 +277,7 @@ fn bound_of_the_backlog_stays_unless_another_is_named() {
 }
 
 #[test]
-fn newest_states_get_there_whoever_is_killed_at_any_moment() {
+fn newest_states_get_there_whatever_is_killed_at_any_moment() {
     let rounds: u64 =
         std::env::var("SANDERLING_DURABLE_KILLS").map_or(6, |it| it.parse().expect("a number"));
     let (mut cluster, store) = fleet(3);

@@ -17,7 +17,7 @@ fn posted(http: &str, target: &str, body: &str) -> serde_json::Value {
 }
 
 #[test]
-fn volatile_and_durable_objects_are_told_apart_everywhere() {
+fn volatile_and_durable_objects_are_distinguished_everywhere() {
     let (cluster, store) = fleet(1);
     reported(&cluster);
     let http = cluster.namenode.http_address.clone();

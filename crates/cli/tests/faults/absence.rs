@@ -24,7 +24,7 @@ use sanderling_protocol::{
 };
 
 #[test]
-fn namenode_that_is_stopped_costs_nobody_a_lease() {
+fn namenode_that_is_stopped_costs_no_client_a_lease() {
     let cluster = Cluster::of(2);
     block_on(async {
         let client = cluster.client().await;
@@ -34,8 +34,8 @@ fn namenode_that_is_stopped_costs_nobody_a_lease() {
         tokio::time::sleep(ABSENCE).await;
         cluster.namenode.resume();
         leased.must_be_whole(&client).await;
-        let told = events(&client).await;
-        assert!(told.iter().any(is_absence), "{told:?}");
+        let seen = events(&client).await;
+        assert!(seen.iter().any(is_absence), "{seen:?}");
     });
 }
 
@@ -69,10 +69,10 @@ fn suspension_of_all_machines_ends_no_lease_and_no_node() {
         cluster.datanodes.iter().for_each(Server::resume);
         send(Signal::CONT);
         leased.must_be_whole(&client).await;
-        let told = events(&client).await;
-        assert!(told.iter().any(is_absence), "{told:?}");
+        let seen = events(&client).await;
+        assert!(seen.iter().any(is_absence), "{seen:?}");
         let is_end = |kind: &EventKind| matches!(kind, EventKind::NodeGone { .. });
-        assert!(!told.iter().any(is_end), "{told:?}");
+        assert!(!seen.iter().any(is_end), "{seen:?}");
     });
     input.write_all(&second).expect("read");
     drop(input);
@@ -118,7 +118,7 @@ fn namenode_that_is_stopped_does_not_take_its_pause_for_a_slow_disk() {
 }
 
 #[test]
-fn namenode_that_is_away_costs_nobody_a_lease() {
+fn namenode_that_is_away_costs_no_client_a_lease() {
     let mut cluster = Cluster::of(2);
     block_on(async {
         let client = cluster.client().await;
@@ -161,7 +161,7 @@ fn deadline_that_passes_while_no_namenode_serves_leaves_a_node_time_to_be_emptie
 }
 
 #[test]
-fn namenode_whose_disk_is_full_for_longer_than_a_lease_costs_nobody_a_lease() {
+fn namenode_whose_disk_is_full_for_longer_than_a_lease_costs_no_client_a_lease() {
     let mut cluster = Cluster::of(2);
     let Some(disks) = Disks::build(&cluster.path("")) else {
         eprintln!("SKIPPED namenode_whose_disk_is_full_...: cc does not run");
@@ -364,13 +364,13 @@ async fn refused_behind(cluster: &mut Cluster, kept: u32) {
 async fn loss_is_reported(client: &Client) {
     let limit = std::time::Instant::now() + SOON;
     loop {
-        let told = events(client).await;
+        let seen = events(client).await;
         let is_cut = |kind: &EventKind| matches!(kind, EventKind::LogEndLost { .. });
         let report = client.report().await.expect("the namenode answers");
-        if told.iter().any(is_cut) && report.bytes >= 2 << 20 {
+        if seen.iter().any(is_cut) && report.bytes >= 2 << 20 {
             return;
         }
-        assert!(std::time::Instant::now() < limit, "{} bytes are lost: {told:?}", report.bytes);
+        assert!(std::time::Instant::now() < limit, "{} bytes are lost: {seen:?}", report.bytes);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -390,6 +390,6 @@ fn date_that_jumps_by_a_day_at_a_start_ends_nothing() {
         cluster.restart_namenode_with(&variables);
         leased.must_be_whole(&client).await;
         let log = cluster.namenode.log();
-        assert!(log.contains("is it right?"), "nothing is said of the clock: {log}");
+        assert!(log.contains("is it right?"), "the clock is not in it: {log}");
     });
 }

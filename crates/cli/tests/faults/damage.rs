@@ -107,7 +107,7 @@ async fn assert_lost(client: &Client, object: &str, offset: u64, bytes: u64, los
     let Err(ClientError::DataUnavailable { path, ranges, .. }) = read else {
         panic!("{object} at {offset}+{bytes}: {:?}", read.map(|bytes| bytes.len()));
     };
-    assert!(began.elapsed() < QUICKLY, "told after {:?}", began.elapsed());
+    assert!(began.elapsed() < QUICKLY, "reported after {:?}", began.elapsed());
     let whole = lost.of(&path)[0];
     let start = offset.max(whole.offset);
     let end = (offset + bytes).min(whole.offset + whole.bytes);
@@ -231,7 +231,7 @@ fn block_report_finds_files_that_were_removed() {
         std::fs::remove_file(file(&cluster, &removed)).expect("removed");
         let limit = Instant::now() + SOON;
         while client.report().await.expect("the namenode answers").blocks < 1 {
-            assert!(Instant::now() < limit, "block reports tell nothing");
+            assert!(Instant::now() < limit, "block reports have nothing");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_reported(&cluster, &client, &model, &lost("/full/4", &removed)).await;
@@ -239,7 +239,7 @@ fn block_report_finds_files_that_were_removed() {
 }
 
 #[test]
-fn deep_check_tells_a_removed_file_and_a_flipped_bit_before_anybody_read_them() {
+fn deep_check_reports_a_removed_file_and_a_flipped_bit_before_any_read() {
     let cluster = fleet(2, &quiet());
     block_on(async {
         let client = new_client(&cluster).await;

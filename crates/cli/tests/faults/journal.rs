@@ -56,17 +56,17 @@ fn flipped_bit_in_the_journal_refuses_the_start_until_the_loss_is_accepted() {
         bytes[at] ^= 0x10;
         fs::write(&journal, &bytes).expect("it can be written");
         // Twice: a start that was refused changes nothing.
-        let mut said = String::new();
+        let mut stderr = String::new();
         for _ in 0..2 {
             let ran = cluster.refused_namenode(&["--sync", "always"]);
             assert_eq!(ran.code, 1, "{ran}");
             assert!(ran.stderr.contains(journal.to_str().expect("a name in UTF-8")), "{ran}");
             assert!(ran.stderr.contains("is damaged at byte"), "{ran}");
             assert!(ran.stderr.contains("whole records in"), "{ran}");
-            said = ran.stderr;
+            stderr = ran.stderr;
         }
         assert_eq!(fs::read(&journal).expect("it can be read"), bytes);
-        let (_, flag) = said.split_once("--accept-journal-loss ").expect("the flag is named");
+        let (_, flag) = stderr.split_once("--accept-journal-loss ").expect("the flag is named");
         let flag = flag.split_whitespace().next().expect("and its value");
         // The operator's word is for this damage and no other.
         let wrong = cluster.refused_namenode(&["--accept-journal-loss", "journal-0.log:7"]);

@@ -93,7 +93,7 @@ async fn write_all(
 }
 
 #[test]
-fn killed_datanode_loses_exactly_what_the_report_says() {
+fn killed_datanode_loses_exactly_what_the_report_lists() {
     let mut cluster = Cluster::of(4);
     block_on(async {
         let client = cluster.client().await;
@@ -268,7 +268,7 @@ fn is_given_back(cluster: &Cluster, name: &str) -> bool {
 }
 
 #[test]
-fn stopped_datanode_hangs_nobody_and_never_serves_again_as_it_was() {
+fn stopped_datanode_hangs_no_caller_and_never_serves_again_as_it_was() {
     let mut cluster = Cluster::of(3);
     block_on(async {
         let client = cluster.client().await;

@@ -94,17 +94,17 @@ async fn reported(cluster: &Cluster) -> (serde_json::Value, Instant) {
 }
 
 #[test]
-fn report_and_events_tell_a_loss_at_the_deadline_and_not_before() {
+fn report_and_events_have_a_loss_at_the_deadline_and_not_before() {
     block_on(async {
         let mut full = Full::fleet().await;
         let n0 = NodeId(full.cluster.datanode("n0").node);
         let (expected, given) = full.notice("n0").await;
-        let (page, told) = reported(&full.cluster).await;
-        let after = told.duration_since(given);
+        let (page, reported_at) = reported(&full.cluster).await;
+        let after = reported_at.duration_since(given);
         // The namenode counts whole milliseconds.
         let soonest = DEADLINE.saturating_sub(Duration::from_millis(1));
         assert!(after >= soonest, "lost before the deadline, after {after:?}");
-        println!("told {:?} after the deadline", after.saturating_sub(DEADLINE));
+        println!("reported {:?} after the deadline", after.saturating_sub(DEADLINE));
         full.cluster.datanode("n0").kill();
 
         let lost = Losses::reported(&full.client).await;
@@ -131,18 +131,18 @@ fn report_and_events_tell_a_loss_at_the_deadline_and_not_before() {
 /// The event has the report's sums, and the command prints it.
 async fn assert_event(full: &Full, from: NodeId, expected: &Losses) {
     let events = full.client.events(0, 1000, Millis(0)).await.expect("the namenode answers");
-    let told: Vec<EventKind> = (events.into_iter().map(|event| event.kind))
+    let kinds: Vec<EventKind> = (events.into_iter().map(|event| event.kind))
         .filter(|kind| matches!(kind, EventKind::BlocksLost { .. }))
         .collect();
     let (blocks, objects) = (expected.blocks.len() as u64, expected.ranges.len() as u64);
     let (bytes, jobs) = (expected.bytes(), vec![full.job]);
-    assert_eq!(told, [EventKind::BlocksLost { node: from, blocks, bytes, objects, jobs }]);
+    assert_eq!(kinds, [EventKind::BlocksLost { node: from, blocks, bytes, objects, jobs }]);
     let ran = full.cluster.cli(&["events"]);
     assert!(ran.stdout.contains(&format!("LOST {blocks} blocks")), "{ran}");
 }
 
 #[test]
-fn readers_of_lost_blocks_are_told_and_others_go_on() {
+fn readers_of_lost_blocks_get_an_error_and_others_go_on() {
     block_on(async {
         let mut full = Full::fleet().await;
         // One reader has read before and has the old locations, one is new.
@@ -250,7 +250,7 @@ fn fsck_agrees_with_the_report_until_the_lost_objects_are_deleted_or_stored_anew
 }
 
 #[test]
-fn loss_is_told_after_the_namenode_was_killed_across_the_deadline() {
+fn loss_is_reported_after_the_namenode_was_killed_across_the_deadline() {
     block_on(async {
         let mut full = Full::fleet().await;
         let (expected, given) = full.notice("n0").await;
@@ -286,7 +286,7 @@ fn loss_behind_a_small_value_is_reported_where_readers_miss_it() {
 }
 
 #[test]
-fn writer_hears_at_its_next_flush_that_flushed_bytes_are_lost() {
+fn next_flush_of_a_writer_fails_when_flushed_bytes_are_lost() {
     let mut cluster = Cluster::of(1);
     block_on(async {
         let (client, log) = (cluster.client().await, path("/log"));

@@ -154,7 +154,7 @@ fn deep_check_finds_objects_that_are_gone_or_cut_before_they_are_read() {
         assert!(stored.len() >= 3, "{stored:?}");
         let clean = fsck();
         assert_eq!(clean.code, 0, "{clean}");
-        // A store that is not there says nothing about its objects: they are not lost.
+        // A store that is not there shows nothing of its objects: they are not lost.
         let away = directory.with_extension("away");
         std::fs::rename(&directory, &away).expect("renamed");
         let unseen = fsck();

@@ -17,7 +17,7 @@ use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, NodeInfo, Ti
 
 const BYTES: usize = 100_000;
 
-/// How long a namenode keeps what it does not know, as the documentation has it.
+/// How long a namenode keeps what its catalog does not have, as the documentation has it.
 const KEPT: Millis = Millis(30_000);
 
 /// A fleet of so many nodes in which only drains move blocks.
@@ -87,7 +87,7 @@ async fn taken_after_a_backup(cluster: &mut Cluster, client: &Client) -> (String
     (file, name)
 }
 
-/// Waits until so many blocks have been given up that the catalog does not know; returns when the
+/// Waits until so many blocks have been given up that the catalog does not have; returns when the
 /// first were, by the time since the namenode's last start.
 async fn until_orphaned(client: &Client, count: u64) -> Millis {
     let limit = std::time::Instant::now() + SOON + SOON;

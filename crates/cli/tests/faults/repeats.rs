@@ -57,7 +57,7 @@ fn repeat_is_answered_as_it_was_by_the_namenode_after_the_one_that_was_killed() 
 }
 
 #[test]
-fn writer_whose_bytes_are_lost_is_told_so_at_its_end_and_what_it_would_replace_stays() {
+fn writer_whose_bytes_are_lost_fails_at_its_end_and_what_it_would_replace_stays() {
     block_on(async {
         let namenode = ["--no-rebalance", "--no-precopy"].map(str::to_owned).to_vec();
         let mut cluster = Cluster::start(Shape { datanodes: 4, namenode, ..Shape::default() });

@@ -137,7 +137,7 @@ fn azures_notice_empties_the_node_and_is_acknowledged_then() {
 }
 
 #[test]
-fn service_that_fails_gives_no_notice_and_is_heard_when_it_is_well_again() {
+fn service_that_fails_gives_no_notice_and_gives_one_when_it_recovers() {
     for (cloud, modes) in [
         ("aws", ["500", "404", "garbage", "slow", "hang"].as_slice()),
         ("gcp", ["500", "404", "garbage", "hang"].as_slice()),
@@ -243,7 +243,7 @@ fn recommendation_marks_the_node_and_is_no_notice() {
 }
 
 #[test]
-fn notice_is_told_to_a_namenode_that_was_away() {
+fn notice_is_sent_to_a_namenode_that_was_away() {
     let mut rig = Rig::new("aws", &[]);
     rig.put_all();
     rig.cluster.namenode.kill();

@@ -90,7 +90,7 @@ fn baseline_keeps_a_writer_waiting_until_the_relocation_has_ended() {
         let mut pieces = 1;
         let moved = client.metrics().moved;
         while client.metrics().moved == moved {
-            assert!(Instant::now() < limit, "the writer was never told to go on elsewhere");
+            assert!(Instant::now() < limit, "the writer was never sent elsewhere");
             tokio::time::sleep(Duration::from_millis(5)).await;
             writer.write_bytes(piece(pieces)).await.expect("a writer goes on");
             writer.flush().await.expect("a flush goes on");

@@ -92,7 +92,7 @@ async fn until_bounded(client: &Client, nodes: usize) -> Vec<NodeInfo> {
 }
 
 #[test]
-fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_said() {
+fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_reported() {
     let mut cluster = start();
     block_on(async {
         let client = cluster.client().await;
@@ -147,7 +147,7 @@ fn notice_as_short_as_the_cloud_gives_loses_nothing() {
 /// The long one:
 /// `SANDERLING_NOTICES=100 cargo test -p sanderling-cli --test fleet -- --ignored exposure::`.
 #[test]
-#[ignore = "minutes: as many notices as SANDERLING_NOTICES says"]
+#[ignore = "minutes: as many notices as SANDERLING_NOTICES"]
 fn many_notices_as_short_as_the_cloud_gives_lose_nothing() {
     let count = std::env::var("SANDERLING_NOTICES").ok().and_then(|text| text.parse().ok());
     random_notices(count.unwrap_or(100), 7);

@@ -4,9 +4,9 @@
 mod cluster;
 
 mod agent;
-mod ask_first;
 mod bad_targets;
 mod baseline;
+mod confirmations;
 mod drain_reads;
 mod exposure;
 mod forgotten;

@@ -278,7 +278,7 @@ fn manager_that_dies_with_its_own_noticed_machine_leaves_the_other_drain_to_the_
 }
 
 #[test]
-fn late_notice_saves_what_it_can_and_says_the_rest() {
+fn late_notice_saves_what_it_can_and_reports_the_rest() {
     let shape = Shape { datanodes: 0, dram: "96MiB", namenode: still(), ..Shape::default() };
     let mut cluster = Cluster::start(shape);
     cluster.add("n0", &["--egress-limit", "1200kB"]);
@@ -430,7 +430,7 @@ fn node_killed_without_a_word_while_others_drain_costs_only_what_it_held() {
 }
 
 #[test]
-fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
+fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_no_caller() {
     let mut cluster = Cluster::start(Shape { namenode: still(), ..Shape::default() });
     block_on(async {
         let client = cluster.client().await;
@@ -451,7 +451,7 @@ fn notice_to_a_node_that_hangs_ends_at_its_deadline_and_hangs_nobody() {
             EventKind::NodeGone { node, why, .. } if node == n0 => Some(why),
             _ => None,
         });
-        let why = why.expect("it is told");
+        let why = why.expect("a reason");
         assert!(why.contains("deadline"), "it was not the deadline: {why}");
         assert_eq!(Losses::reported(&client).await, held);
         model.check(&client, &held).await;

@@ -17,7 +17,7 @@ fn expected_life(cluster: &Cluster) -> u64 {
 }
 
 #[test]
-fn expected_life_is_told_by_the_model() {
+fn expected_life_follows_the_model() {
     assert_eq!(expected_life(&with_model("exponential:mean=12h")), 12 * HOUR);
     let bathtub = expected_life(&with_model("bathtub:n1-highcpu-16"));
     assert!((13 * HOUR..14 * HOUR).contains(&bathtub), "{bathtub}");
@@ -30,7 +30,7 @@ fn expected_life_is_told_by_the_model() {
 }
 
 #[test]
-fn expected_life_is_told_by_recorded_lifetimes_and_is_never_beyond_the_deadline() {
+fn expected_life_follows_recorded_lifetimes_and_is_never_beyond_the_deadline() {
     let directory = TempDir::new().expect("a directory");
     let file = directory.path().join("lifetimes.csv");
     let text = "machine_type,zone,lifetime_seconds\nbig,a,7200\nbig,a,14400\nsmall,a,60\n";

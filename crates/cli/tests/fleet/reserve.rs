@@ -102,7 +102,7 @@ async fn room(client: &Client) -> Room {
 }
 
 #[test]
-fn fleet_that_writers_fill_keeps_room_for_one_notice_and_says_so() {
+fn fleet_that_writers_fill_keeps_room_for_one_notice_and_reports_it() {
     let nodes = [("n0", "24MiB"), ("n1", "24MiB"), ("n2", "24MiB"), ("n3", "24MiB")];
     let mut cluster = fleet(&nodes, &[]);
     cluster.add("n4", &["--dram", "24MiB"]);
@@ -180,7 +180,7 @@ async fn reserve_events(client: &Client) -> Vec<EventKind> {
 }
 
 #[test]
-fn death_that_eats_the_reserve_is_told_before_the_next_one_and_so_is_its_return() {
+fn death_that_uses_up_the_reserve_and_its_return_are_reported_before_the_next_death() {
     let nodes = [("n0", "16MiB"), ("n1", "16MiB"), ("n2", "16MiB")];
     let mut cluster = fleet(&nodes, &["--no-rebalance"]);
     block_on(async {

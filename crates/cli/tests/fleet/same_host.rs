@@ -147,10 +147,10 @@ fn spawn_holder(namenode: &str) -> Child {
 /// Kills a holder in the middle of its work; it must not have found anything wrong before.
 fn kill_holder(mut child: Child) {
     child.kill().expect("killed");
-    let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
+    let mut stderr = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("read");
     child.wait().expect("ended");
-    assert!(!said.contains("panicked"), "{said}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
 /// Returns a figure of a datanode.

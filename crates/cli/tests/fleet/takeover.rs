@@ -57,13 +57,13 @@ async fn assert_moved_once(cluster: &mut Cluster, client: &Client, model: &Model
     let drain = drained.drain.expect("it drained");
     assert_eq!((drain.moved_blocks, drain.lost_blocks), (blocks as u64, 0), "{drain:?}");
     let events = client.events(0, 1000, Millis(0)).await.expect("the namenode answers");
-    let told: u64 = (events.iter())
+    let reported: u64 = (events.iter())
         .map(|event| match event.kind {
             EventKind::BlocksMoved { from, blocks, .. } if from == drained.id => blocks,
             _ => 0,
         })
         .sum();
-    assert_eq!(told, drain.moved_blocks, "each move is told once");
+    assert_eq!(reported, drain.moved_blocks, "each move is reported once");
     cluster.datanode("n0").kill();
     until_gone(client, "n0").await;
     model.check_whole(cluster, client).await;

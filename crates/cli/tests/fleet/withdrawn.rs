@@ -1,4 +1,4 @@
-//! Sources that withdraw their notices, beside others that want the node to leave.
+//! Sources that withdraw their notices, beside others that need the node to leave.
 
 use std::path::PathBuf;
 

@@ -81,7 +81,7 @@ async fn numbers(client: &Client, seeds: std::ops::Range<u64>) -> BTreeSet<u64> 
     numbers
 }
 
-/// Stores objects until it is told to end; counts those that were acknowledged.
+/// Stores objects until it is stopped; counts those that were acknowledged.
 async fn write_on(client: &Client, stored: &AtomicU64, is_done: &AtomicBool) {
     while !is_done.load(Ordering::Relaxed) {
         let seed = stored.load(Ordering::Relaxed);
@@ -276,7 +276,7 @@ fn paused_namenode_ends_also_when_its_successor_has_died_without_a_manifest() {
 }
 
 #[test]
-fn recovery_tells_that_a_later_namenode_has_stored_nothing() {
+fn recovery_reports_that_a_later_namenode_has_stored_nothing() {
     let (mut cluster, archive) = archived(1);
     let place = place(&archive);
     cluster.namenode.terminate();
@@ -294,7 +294,7 @@ fn recovery_tells_that_a_later_namenode_has_stored_nothing() {
 
 /// A start leaves the generation before until it has a whole copy, and that one alone is older.
 #[test]
-fn newest_generation_that_somebody_removes_is_stored_again_beside_the_one_before() {
+fn newest_generation_that_is_removed_is_stored_again_beside_the_one_before() {
     let (mut cluster, archive) = archived(1);
     let place = place(&archive);
     block_on(async { store(&cluster.client().await, 0).await });
@@ -319,7 +319,7 @@ fn newest_generation_that_somebody_removes_is_stored_again_beside_the_one_before
 }
 
 #[test]
-fn archive_that_somebody_empties_is_stored_again() {
+fn archive_that_is_emptied_is_stored_again() {
     let (mut cluster, archive) = archived(1);
     let place = place(&archive);
     let manifest = || {
@@ -347,7 +347,7 @@ fn archive_that_somebody_empties_is_stored_again() {
 
 /// What is removed before a manifest has named it is stored again too.
 #[test]
-fn piece_that_somebody_removes_before_a_manifest_names_it_is_stored_again() {
+fn piece_that_is_removed_before_a_manifest_names_it_is_stored_again() {
     let (mut cluster, archive) = archived(1);
     let place = place(&archive);
     block_on(async {
@@ -492,7 +492,7 @@ fn namenode_with_an_older_directory_or_another_cluster_does_not_start() {
     let behind = cluster.refused_namenode(&flags);
     assert!(behind.code == 1 && behind.stderr.contains("has only"), "{behind}");
     assert!(behind.stderr.contains("namenode recover --archive"), "{behind}");
-    // As it says.
+    // As it advises.
     let recovered = recover(&cluster, &place, &["--replace"]);
     assert_eq!(recovered.code, 0, "{recovered}");
     cluster.start_namenode(&flags);

@@ -1,4 +1,4 @@
-//! What an operator of a group is told when something cannot be done: the cause and the next step.
+//! What an operator of a group can read when something cannot be done: the cause and the next step.
 
 use std::fs;
 use std::io::Write;
@@ -54,7 +54,7 @@ fn addresses_of_two_clusters_are_refused_by_name() {
 }
 
 #[test]
-fn member_with_a_damaged_snapshot_says_so_and_comes_back_by_joining_again() {
+fn member_with_a_damaged_snapshot_reports_it_and_comes_back_by_joining_again() {
     let mut group = Group::start(3, &[]);
     block_on(async { put(&client(&group.addresses[0]).await, 0).await });
     let damaged = (group.leader() + 1) % 3;
@@ -74,8 +74,8 @@ fn member_with_a_damaged_snapshot_says_so_and_comes_back_by_joining_again() {
     let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &catalog];
     let ended = run(sanderling().args(words));
     assert_ne!(ended.code, 0, "{ended}");
-    for says in ["is corrupt", "of member ", "move the directory away", "--join ADDRESS"] {
-        assert!(ended.stderr.contains(says), "{says}: {ended}");
+    for part in ["is corrupt", "of member ", "move the directory away", "--join ADDRESS"] {
+        assert!(ended.stderr.contains(part), "{part}: {ended}");
     }
     fs::rename(&directory, directory.with_extension("kept")).expect("moved away");
     let to = group.addresses[group.leader()].clone();
@@ -141,8 +141,8 @@ fn member_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
     let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
     let ended = run(sanderling().args(words));
     assert_ne!(ended.code, 0, "{ended}");
-    for says in ["may have forgotten", "--join"] {
-        assert!(ended.stderr.contains(says), "{says}: {ended}");
+    for part in ["may have forgotten", "--join"] {
+        assert!(ended.stderr.contains(part), "{part}: {ended}");
     }
     fs::rename(&directory, directory.with_extension("cut")).expect("moved away");
     let to = group.addresses[group.leader()].clone();
@@ -243,7 +243,7 @@ fn cut_ends(directory: &Path) {
 }
 
 /// The only voter may have lost what its spare has: if it went on, the spare would keep what is in
-/// no log, and what callers had been told would be gone.
+/// no log, and what callers had received would be gone.
 #[test]
 fn only_voter_that_a_crash_may_have_cut_leaves_it_to_the_operator_to_go_on_from_its_spare() {
     let mut group = Group::start(1, &["--sync", "os", "--voters", "1"]);
@@ -269,8 +269,8 @@ fn only_voter_that_a_crash_may_have_cut_leaves_it_to_the_operator_to_go_on_from_
     let refused = run(sanderling().args([&words[..], &["--sync", "os"]].concat()));
     assert_ne!(refused.code, 0, "{refused}");
     let spare = group.addresses[1].clone();
-    for says in ["may have forgotten", &spare, "group recover", "--accept-loss"] {
-        assert!(refused.stderr.contains(says), "{says}: {refused}");
+    for part in ["may have forgotten", &spare, "group recover", "--accept-loss"] {
+        assert!(refused.stderr.contains(part), "{part}: {refused}");
     }
     group.kill(1);
     let recovered = run(sanderling().args(["group", "recover", "--dir"]).arg(group.catalog(1)));
@@ -307,9 +307,9 @@ fn member_whose_sync_fails_ends_at_once_and_the_others_go_on() {
         });
         assert!(!server.wait(SOON).success(), "{}", server.log());
         let log = server.log();
-        for says in ["the log of the group has failed", "/rounds-", "sync: ", "the same directory"]
+        for part in ["the log of the group has failed", "/rounds-", "sync: ", "the same directory"]
         {
-            assert!(log.contains(says), "{says}: {log}");
+            assert!(log.contains(part), "{part}: {log}");
         }
         let mark = group.catalog(failed).join("group-sync-failed");
         assert!(mark.exists(), "the next start must not believe a sync");
@@ -336,8 +336,8 @@ fn member_whose_log_was_not_synced_when_it_ended_comes_back_only_as_a_new_one() 
     let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
     let refused = run(sanderling().args([&words[..], &["--sync", "os"]].concat()));
     assert_ne!(refused.code, 0, "{refused}");
-    for says in ["a sync of the group's log has failed", "may have forgotten", "--join"] {
-        assert!(refused.stderr.contains(says), "{says}: {refused}");
+    for part in ["a sync of the group's log has failed", "may have forgotten", "--join"] {
+        assert!(refused.stderr.contains(part), "{part}: {refused}");
     }
     fs::rename(&directory, directory.with_extension("failed")).expect("moved away");
     let to = group.addresses[group.leader()].clone();

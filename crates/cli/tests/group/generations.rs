@@ -23,7 +23,7 @@ fn recover(group: &Group, place: usize) -> String {
     shown["group_name"].as_str().expect("a name").to_owned()
 }
 
-/// Greets a namenode as a process that knows a generation of its group.
+/// Greets a namenode as a process that has a generation of its group.
 fn greet(address: &str, role: Role, known: GroupGeneration) -> Result<GroupGeneration, CallError> {
     block_on(async {
         let hello = Hello { role, cluster: None, node: None, token: None };
@@ -36,7 +36,7 @@ fn greet(address: &str, role: Role, known: GroupGeneration) -> Result<GroupGener
 }
 
 #[test]
-fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation() {
+fn old_majority_that_comes_back_is_refused_by_all_that_have_the_later_generation() {
     let mut group = Group::start(3, &[]);
     // The later generation begins where no older member looks for it.
     let port = Port::new();
@@ -57,7 +57,7 @@ fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation
         assert_there(&open.client, 0..2).await;
     });
     until_up(&anew, 1);
-    // Two of the three have a majority, elect, and answer whoever knows nothing.
+    // Two of the three have a majority, elect, and answer any client that has none.
     for place in [1, 2] {
         group.restart(place);
     }
@@ -66,7 +66,7 @@ fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation
     open.block_on(async { put(&client(&old).await, 5).await });
     server.kill();
     open.assert_stores_nothing_at(&old);
-    let later = greet(&old, Role::Client, GroupGeneration::default()).expect("it knows nothing");
+    let later = greet(&old, Role::Client, GroupGeneration::default()).expect("it has none");
     let later = later.next(7);
     assert!(name.starts_with("1-"), "{name}");
     for role in [Role::Client, Role::Datanode, Role::Manager, Role::Namenode] {
@@ -108,9 +108,9 @@ fn two_recoveries_from_two_survivors_refuse_each_other_by_name() {
     group.restart(1);
     let both = group.addresses[..2].join(",");
     let refused = run(sanderling().args(["fs", "ls", "/", "--namenode", &both]));
-    let says = |text: &str| refused.stderr.contains(text);
-    assert!(refused.code != 0 && says("two recoveries have begun generation 1"), "{refused}");
-    assert!(says(&one) && says(&other), "{refused}");
+    let names = |text: &str| refused.stderr.contains(text);
+    assert!(refused.code != 0 && names("two recoveries have begun generation 1"), "{refused}");
+    assert!(names(&one) && names(&other), "{refused}");
     // Those of the first recovery go on with it, and the other one has none of them.
     for seed in 0..2 {
         let read = open.block_on(open.client.get(&path(&format!("/{seed}")))).expect("readable");

@@ -697,7 +697,7 @@ fn namenode_joins_neither_itself_nor_with_a_catalog_of_its_own() {
     assert!(alone.stderr.contains("this namenode is alone"), "{alone}");
 }
 
-/// Nobody reports the removal to it until it calls for votes itself.
+/// No member reports the removal to it until it calls for votes itself.
 #[test]
 fn member_that_was_removed_while_it_was_away_ends_when_it_comes_back() {
     let mut group = Group::start(3, &[]);

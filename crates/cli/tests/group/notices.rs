@@ -54,7 +54,7 @@ fn until_left(group: &mut Group, place: usize) {
     assert!(!group.roles(leader).iter().any(|(there, _)| there == address));
 }
 
-/// Every value is there, through a client that knows only who is left.
+/// Every value is there, through a client that has only the members that are left.
 fn assert_kept(group: &Group, stored: u64) {
     let address = group.addresses[group.leader()].clone();
     block_on(async {
@@ -181,13 +181,13 @@ fn notice_is_known_to_the_next_leader() {
     let leader = group.leader();
     let place = (leader + 1) % 3;
     give(&group, place, 600);
-    until("the leader has heard it", SOON, || {
+    until("the leader has it", SOON, || {
         page(&group, leader)["members"][place]["notice_left"].is_u64().then_some(())
     });
     group.kill(leader);
     // A noticed voter gives the leadership away.
     let last = (leader + 2) % 3;
-    until("the one without a notice leads and has heard it", SOON, || {
+    until("the one without a notice leads and has it", SOON, || {
         let rows = page(&group, last);
         let is_leader = rows["members"][last]["role"] == "Leader";
         (is_leader && rows["members"][place]["notice_left"].is_u64()).then_some(())
@@ -270,7 +270,7 @@ fn second_notice_of_a_namenode_can_only_bring_its_deadline_nearer() {
     assert!(post(600) > 300_000);
 }
 
-/// Whoever can write to the file's directory may put a pipe there.
+/// A user that can write to the file's directory may put a pipe there.
 #[test]
 fn pipe_as_the_file_of_notices_keeps_no_namenode_from_ending() {
     let group = Group::start(0, &[]);
@@ -316,7 +316,7 @@ fn notice_of_a_namenode_alone_counts_as_soon_as_others_have_joined() {
 
 /// The two that stay must decide although both newcomers die: so voters are replaced one by one.
 #[test]
-fn spares_that_die_while_they_replace_two_voters_stop_nobody() {
+fn spares_that_die_while_they_replace_two_voters_stop_no_member() {
     let mut group = started(3, 2);
     let leader = group.leader();
     let others: Vec<usize> = (0..3).filter(|place| *place != leader).collect();

@@ -347,7 +347,7 @@ fn archive_follows_each_leader_under_writes() {
     let anew = text(fleet.group.directory.path().join("anew"));
     let recovered = recover(&["--archive", &place, "--dir", &anew]);
     assert_eq!(recovered.code, 0, "{recovered}");
-    // At an address that datanodes have: they hold more than the archive knows.
+    // At an address that datanodes have: they hold more than the archive has.
     let server = fleet.begin(Path::new(&anew), 0, &["--archive", &place]);
     assert_stored(&server.address, 0..acknowledged);
 }

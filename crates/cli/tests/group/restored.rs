@@ -322,7 +322,7 @@ fn members_that_run_beside_the_restored_backup_of_their_group_are_refused() {
         assert_stored(&open.client, 0).await;
     });
     until_up(&anew, 1);
-    // Two of the three have a majority, elect, and answer whoever has met no generation.
+    // Two of the three have a majority, elect, and answer any client that has met no generation.
     for place in [1, 2] {
         group.restart(place);
     }

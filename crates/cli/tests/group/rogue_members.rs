@@ -108,7 +108,7 @@ impl RogueMember {
 /// to a term.
 const ELECTIONS_MAX: u64 = 200;
 
-/// What an impostor may claim: that it leads, wants to lead, has been elected, or has everything.
+/// What an impostor may claim: that it leads, tries to lead, has been elected, or has everything.
 fn claims(last: u64) -> Vec<Body> {
     let place = LogPlace { term: 1, index: last };
     vec![
@@ -168,7 +168,7 @@ fn change_that_fills_its_frame_holds_up_no_other_one() {
             let caller = RogueMember::connect(&group.addresses[leader], Role::Client, None).await;
             let body = vec![Bytes::from(encode_body(&requests))];
             let (header, limit) = (Header::new(Op::Meta, 0), Instant::now() + SOON);
-            caller.expect("anyone may connect").connection.call(header, body, limit).await
+            caller.expect("any peer may connect").connection.call(header, body, limit).await
         })
     };
     let refused = send(&[20_000]);

@@ -85,7 +85,7 @@ fn member_whose_log_is_gone_does_not_vote() {
     for part in ["lacks entries that this member has acknowledged", "--join ADDRESS"] {
         assert!(ended.stderr.contains(part), "{part}: {ended}");
     }
-    // As it says.
+    // As it advises.
     fs::rename(group.catalog(lost), group.directory.path().join("away")).expect("renamed");
     let (at, join) = (group.addresses[lost].clone(), group.addresses[leader].clone());
     group.members[lost] = Some(group.spawn(lost, &at, Some(&join), &[]));
@@ -234,7 +234,7 @@ fn member_whose_disk_was_full_is_one_again_once_there_is_room() {
     });
 }
 
-/// Whoever copies the flags of another member must not take its place while it serves.
+/// A process with the flags of another member must not take its place while it serves.
 #[test]
 fn joining_namenode_does_not_replace_a_member_that_answers() {
     let mut group = Group::start(3, &[]);
@@ -282,7 +282,7 @@ fn voter_that_the_others_need_is_not_removed() {
     block_on(async { assert_there(&client(&needed_at).await, 0..6).await });
 }
 
-/// It asks for votes, so something of it arrives: that does not show that it receives anything.
+/// It requests votes, so something of it arrives: that does not show that it receives anything.
 #[test]
 fn member_that_was_started_at_another_address_is_shown_as_silent() {
     let mut group = Group::start(3, &[]);
@@ -292,7 +292,7 @@ fn member_that_was_started_at_another_address_is_shown_as_silent() {
     group.kill(moved);
     let server = group.spawn(moved, "127.0.0.1:0", None, &[]);
     assert_ne!(server.address, before);
-    until("it asks for votes", SOON, || {
+    until("it requests votes", SOON, || {
         let seen = group.cli(leader, &["group", "ls"]);
         seen.stdout.contains("silent").then_some(())
     });

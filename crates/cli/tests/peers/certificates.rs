@@ -220,7 +220,7 @@ async fn renewed(rig: &mut Rig) {
 }
 
 #[test]
-fn damaged_files_are_not_taken_and_one_warning_says_so() {
+fn damaged_files_are_not_taken_and_are_logged_in_one_warning() {
     let rig = Rig::start();
     let (ca, good) = (rig.at("tls/ca.pem"), rig.at("good.pem"));
     std::fs::copy(&ca, &good).expect("copied");
@@ -246,8 +246,8 @@ fn damaged_files_are_not_taken_and_one_warning_says_so() {
         assert_eq!(block_on(rig.ends(&good)), before);
     }
     for server in servers() {
-        let told = [warnings(server, "ca.pem"), warnings(server, "node.pem")];
-        assert_eq!(told, [1, 1], "{}", server.log());
+        let counts = [warnings(server, "ca.pem"), warnings(server, "node.pem")];
+        assert_eq!(counts, [1, 1], "{}", server.log());
     }
     // What is whole again is taken.
     std::fs::remove_dir(rig.at("tls/node.pem")).expect("removed");
@@ -310,7 +310,7 @@ impl Ending {
 }
 
 #[test]
-fn certificate_that_ends_soon_is_told_by_doctor_and_once_in_the_log() {
+fn certificate_that_ends_soon_is_reported_by_doctor_and_once_in_the_log() {
     let good = Ending::start("2405h");
     let (checks, code, text) = good.doctor();
     assert_eq!((checks.len(), code), (3, 0), "{text}");

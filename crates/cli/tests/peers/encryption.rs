@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, Shape, block_on, path, run, sanderling, until_drai
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::NodeSelector;
 
-const PATTERN: &[u8] = b"nobody else may see this. ";
+const PATTERN: &[u8] = b"no others may see this. ";
 
 const BYTES: usize = 3 << 20;
 
@@ -100,11 +100,11 @@ fn assert_other_keys_are_refused(cluster: &Cluster, store: &[&str], is_encrypted
     } else {
         vec![(with_other, "is not encrypted")]
     };
-    for (encrypt, said) in cases {
+    for (encrypt, expected) in cases {
         let namenode = ["datanode", "--namenode", &cluster.namenode.address];
         let refused = run(sanderling().args(namenode).args(store).args(encrypt));
         assert_eq!(refused.code, 1, "{refused}");
-        assert!(refused.stderr.contains(said), "{refused}");
+        assert!(refused.stderr.contains(expected), "{refused}");
     }
 }
 
@@ -112,7 +112,7 @@ fn assert_other_keys_are_refused(cluster: &Cluster, store: &[&str], is_encrypted
 fn file_that_is_no_key_or_open_to_others_is_refused() {
     let place = tempfile::tempdir().expect("a directory");
     let key = "0f".repeat(32);
-    for (text, mode, said) in [
+    for (text, mode, expected) in [
         (&key[..], 0o644, "others than its owner can read it"),
         (&key[1..], 0o600, "no key of 32 bytes"),
         ("", 0o600, "no key of 32 bytes"),
@@ -120,7 +120,7 @@ fn file_that_is_no_key_or_open_to_others_is_refused() {
         let file = key_file(place.path(), "key", text, mode);
         let refused = run(sanderling().args(["datanode", "--encrypt", &file]));
         assert_ne!(refused.code, 0, "{refused}");
-        assert!(refused.stderr.contains(said), "{refused}");
+        assert!(refused.stderr.contains(expected), "{refused}");
         assert!(text.is_empty() || !refused.stderr.contains(text), "{refused}");
     }
 }

@@ -167,7 +167,7 @@ fn check(request: &[u8], answer: &[u8]) {
 }
 
 #[test]
-fn noise_gets_error_pages_and_nobody_else_is_disturbed() {
+fn noise_gets_error_pages_and_disturbs_no_other_caller() {
     let cluster = Cluster::of(2);
     let endpoints = [&cluster.namenode.http_address, &cluster.datanodes[0].http_address];
     block_on(async {

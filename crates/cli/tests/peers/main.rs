@@ -1,4 +1,4 @@
-//! Rights, and peers that are hostile, noisy, or not what they say.
+//! Rights, and peers that are hostile, noisy, or not what they claim.
 
 #[path = "../cluster/mod.rs"]
 mod cluster;

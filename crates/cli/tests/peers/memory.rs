@@ -41,7 +41,7 @@ fn resident_bytes(pid: u32) -> u64 {
 fn memory(pid: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix(what));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("Linux says it");
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("Linux has it");
     kib.parse::<u64>().expect("a number") << 10
 }
 
@@ -312,7 +312,7 @@ fn short_writes_that_wait_for_the_namenode_are_within_the_datanodes_memory() {
     let (address, pid) = (&cluster.datanodes[0].address, cluster.datanodes[0].pid());
     let token = guarded.token(&["--subtree", "/a", "--rights", "read,write"]);
     let mut all: Vec<_> = (0..64).map(|_| Peer::greet_with(address, Some(token.clone()))).collect();
-    // Whether the blocks are the tenant's, the namenode says.
+    // The namenode reports whether the blocks are the tenant's.
     cluster.namenode.pause();
     let body = vec![7; 16 << 10];
     let write = |number: u64| {
@@ -457,7 +457,7 @@ fn writers_leave_a_datanode_whose_index_is_full() {
 }
 
 #[test]
-fn datanode_that_does_not_fit_says_how_much_it_needs() {
+fn datanode_that_does_not_fit_reports_how_much_it_needs() {
     let words = ["datanode", "--dram", "1GiB", "--memory-max", "1GiB", "--exit-with-parent"];
     let ran = run(sanderling().args(words));
     assert_eq!(ran.code, 2, "{ran}");

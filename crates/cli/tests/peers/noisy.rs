@@ -81,7 +81,7 @@ fn tenant_is_measured_alone_beside_each_hog_and_alone_again() {
 }
 
 #[test]
-fn every_hog_runs_or_says_why_not_and_leaves_nothing_behind() {
+fn every_hog_runs_or_reports_why_not_and_leaves_nothing_behind() {
     let cluster = Cluster::of(1);
     let words = ["--seconds", "2", "--entries", "200"];
     let report = report(&cluster, &words);

@@ -115,7 +115,7 @@ fn notices_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn port_in_use_is_said_with_the_port() {
+fn port_in_use_is_named_in_the_error() {
     let cluster = Cluster::of(0);
     let directory = cluster.path("other");
     let directory = directory.to_str().expect("UTF-8");
@@ -165,7 +165,7 @@ fn datanode_of_another_cluster_is_refused() {
 }
 
 #[test]
-fn full_fleet_is_said_and_what_was_stored_stays() {
+fn full_fleet_is_reported_and_what_was_stored_stays() {
     let cluster = Cluster::start(Shape { datanodes: 2, dram: "8MiB", ..Shape::default() });
     let local = cluster.path("big");
     std::fs::write(&local, bytes_of(1, 40 << 20)).expect("written");

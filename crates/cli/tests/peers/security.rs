@@ -27,7 +27,7 @@ pub(crate) fn is_forbidden(error: &ClientError) -> bool {
 }
 
 #[test]
-fn cluster_with_a_secret_serves_who_has_a_token_and_nobody_else() {
+fn cluster_with_a_secret_serves_callers_with_a_token_only() {
     let guarded = Guarded::start(2);
     let bytes = bytes_of(1, 3 << 20);
     block_on(async {
@@ -87,7 +87,7 @@ fn scoped_token_reaches_its_own_subtree_and_none_of_another_s_bytes() {
 }
 
 #[test]
-fn pages_of_http_ask_for_the_same_tokens() {
+fn pages_of_http_require_the_same_tokens() {
     let guarded = Guarded::start(1);
     let admin = guarded.token(&["--role", "admin"]);
     let metrics = guarded.token(&["--subtree", "/jobs/x", "--rights", "metrics"]);
@@ -112,16 +112,16 @@ fn pages_of_http_ask_for_the_same_tokens() {
                 (Some(scoped.reveal()), "403", "403"),
                 (Some(metrics.reveal()), "200", "403"),
             ] {
-                let ask = async |method, target| http::shown(address, method, target, token).await;
-                assert!(ask("GET", health).await.starts_with("HTTP/1.1 200"), "{health}");
+                let fetch = async |method, target| http::shown(address, method, target, token).await;
+                assert!(fetch("GET", health).await.starts_with("HTTP/1.1 200"), "{health}");
                 for (method, page, status) in [("GET", look, looks), ("POST", change, changes)] {
-                    let answer = ask(method, page).await;
+                    let answer = fetch(method, page).await;
                     let begin = format!("HTTP/1.1 {status}");
                     assert!(answer.starts_with(&begin), "{method} {page}: {answer}");
                     let is_error = answer.contains("\"error\":{\"code\":16");
                     assert_eq!(is_error, status != "200", "{answer}");
-                    let asks = answer.to_lowercase().contains("www-authenticate: bearer");
-                    assert_eq!(asks, status == "401", "{answer}");
+                    let is_challenged = answer.to_lowercase().contains("www-authenticate: bearer");
+                    assert_eq!(is_challenged, status == "401", "{answer}");
                 }
             }
         }
@@ -168,11 +168,11 @@ fn cluster_with_tls_takes_a_notice_and_a_kill() {
 }
 
 #[test]
-fn ends_that_do_not_agree_on_tls_say_so() {
+fn ends_that_do_not_agree_on_tls_report_that() {
     let guarded = Guarded::encrypted(1, &[]);
     let token = guarded.token(&[]);
     let address = guarded.cluster.namenode.address.clone();
-    let ask = |namenode: &str, authority: Option<&str>, name: &str| {
+    let list = |namenode: &str, authority: Option<&str>, name: &str| {
         let mut command = sanderling();
         command.args(["fs", "ls", "/", "--namenode", namenode, "--tls-name", name]);
         command.env("SANDERLING_TOKEN", token.reveal());
@@ -184,18 +184,18 @@ fn ends_that_do_not_agree_on_tls_say_so() {
         ran
     };
     let own = text(guarded.authority.clone().expect("it has one"));
-    let good = ask(&address, Some(&own), TLS_NAME);
+    let good = list(&address, Some(&own), TLS_NAME);
     assert_eq!(good.code, 0, "{good}");
-    let plain = ask(&address, None, TLS_NAME);
+    let plain = list(&address, None, TLS_NAME);
     assert!(plain.stderr.contains("this port speaks TLS"), "{plain}");
     let other = text(guarded.place.path().join("other"));
     assert_eq!(run(sanderling().args(["tls", "new", "--out", &other])).code, 0);
-    let wrong = ask(&address, Some(&format!("{other}/ca.pem")), TLS_NAME);
+    let wrong = list(&address, Some(&format!("{other}/ca.pem")), TLS_NAME);
     assert!(wrong.stderr.contains("its certificate is not believed"), "{wrong}");
-    let name = ask(&address, Some(&own), "elsewhere");
+    let name = list(&address, Some(&own), "elsewhere");
     assert!(name.stderr.contains("its certificate is not believed"), "{name}");
     let plain = Guarded::start(0);
-    let refused = ask(&plain.cluster.namenode.address, Some(&own), TLS_NAME);
+    let refused = list(&plain.cluster.namenode.address, Some(&own), TLS_NAME);
     assert!(refused.stderr.contains("it does not speak TLS"), "{refused}");
     block_on(async {
         let http = &guarded.cluster.namenode.http_address;
@@ -297,7 +297,7 @@ fn scoped_client_on_the_same_host_gets_copies_and_not_the_memory() {
         };
         let limit = std::time::Instant::now() + SOON;
         while refused().await == 0 {
-            assert!(std::time::Instant::now() < limit, "the endpoint is asked for, and refused");
+            assert!(std::time::Instant::now() < limit, "the endpoint is requested, and refused");
             assert_eq!(own.get(&object).await.expect("its own"), bytes);
         }
         for _ in 0..20 {
@@ -306,7 +306,7 @@ fn scoped_client_on_the_same_host_gets_copies_and_not_the_memory() {
         own.put(&path("/jobs/x/b"), bytes.clone(), &PutOptions::default()).await.expect("its own");
         assert_eq!(own.metrics().same_host_read_bytes, 0);
         assert_eq!(own.metrics().same_host_written_bytes, 0);
-        assert_eq!(refused().await, 1, "it is not asked for again and again");
+        assert_eq!(refused().await, 1, "it is not requested again and again");
     });
 }
 
@@ -329,7 +329,7 @@ fn token_that_may_not_write_gets_no_memory_for_writes() {
             let socket = socket.expect("it listens");
             let node = Some(NodeId(datanode.node));
             let hello = Hello { role: Role::Client, cluster: None, node, token: Some(token) };
-            let ask = |op: Op, body: &[u8]| {
+            let call = |op: Op, body: &[u8]| {
                 let mut header = Header::new(op, 0);
                 header.body_bytes = u32::try_from(body.len()).expect("short");
                 let header = header.encode();
@@ -345,8 +345,8 @@ fn token_that_may_not_write_gets_no_memory_for_writes() {
                     _ => Err(decode_body::<Refusal>(&packet[HEADER_BYTES..bytes]).expect("why")),
                 }
             };
-            ask(Op::Hello, &encode_body(&hello)).expect("it may read");
-            let staged = ask(Op::Stage, &[]).map(|file| file.is_some());
+            call(Op::Hello, &encode_body(&hello)).expect("it may read");
+            let staged = call(Op::Stage, &[]).map(|file| file.is_some());
             assert_eq!(staged.is_ok(), may, "{staged:?}");
             assert!(may || forbidden(staged));
         }
@@ -556,21 +556,21 @@ fn names_forge_no_lines_in_logs_or_on_terminals() {
     for words in
         [&["fs", "ls", "-l", "/"][..], &["fs", "stat", FORGED], &["fs", "ls", "/nothing\u{7}"]]
     {
-        let said = guarded.cli(Some(&token), words);
-        let all = format!("{}{}", said.stdout, said.stderr);
+        let ran = guarded.cli(Some(&token), words);
+        let all = format!("{}{}", ran.stdout, ran.stderr);
         assert!(!all.chars().any(|it| it.is_control() && it != '\n'), "{all:?}");
-        assert!(!said.stdout.contains("\nINFO"), "{said}");
+        assert!(!ran.stdout.contains("\nINFO"), "{ran}");
     }
     let missing = format!("{FORGED}/b");
-    let said = guarded.cli(Some(&token), &["fs", "stat", &missing]);
-    assert!(said.stderr.contains("all is well") && !said.stderr.contains("\nINFO"), "{said}");
+    let ran = guarded.cli(Some(&token), &["fs", "stat", &missing]);
+    assert!(ran.stderr.contains("all is well") && !ran.stderr.contains("\nINFO"), "{ran}");
 }
 
 #[test]
 fn page_of_another_site_drains_no_node() {
     let cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
     let endpoint = cluster.datanodes[0].http_address.clone();
-    let ask = |host: &str, origin: &str| {
+    let post = |host: &str, origin: &str| {
         let head = format!("POST /v1/notice HTTP/1.1\r\nhost: {host}\r\n{origin}");
         let body = r#"{"deadline_seconds": 120}"#;
         let length = body.len();
@@ -579,18 +579,18 @@ fn page_of_another_site_drains_no_node() {
         std::io::Write::write_all(&mut stream, request.as_bytes()).expect("sent");
         std::io::read_to_string(stream).expect("answered")
     };
-    let evil = ask(&endpoint, "origin: http://evil.example\r\n");
+    let evil = post(&endpoint, "origin: http://evil.example\r\n");
     assert!(evil.starts_with("HTTP/1.1 403"), "{evil}");
     // A name that leads to this machine for the time of a visit: to the browser it is one site.
-    let rebound = ask("evil.example", "origin: http://evil.example\r\n");
+    let rebound = post("evil.example", "origin: http://evil.example\r\n");
     assert!(rebound.starts_with("HTTP/1.1 403"), "{rebound}");
-    let rebound = ask("evil.example", "");
+    let rebound = post("evil.example", "");
     assert!(rebound.starts_with("HTTP/1.1 403"), "{rebound}");
     block_on(async {
         let nodes = cluster.client().await.nodes(false).await.expect("the nodes");
         assert!(nodes.iter().all(|node| node.policy == Policy::Active), "{nodes:?}");
     });
-    let own = ask(&endpoint, &format!("origin: http://{endpoint}\r\n"));
+    let own = post(&endpoint, &format!("origin: http://{endpoint}\r\n"));
     assert!(own.starts_with("HTTP/1.1 200"), "{own}");
 }
 

@@ -62,7 +62,7 @@ async fn until_revoked(line: &Line, block: &BlockLocation) {
     let limit = Instant::now() + KNOWN_WITHIN;
     loop {
         match read(line, block).await {
-            Ok(_) => assert!(Instant::now() < limit, "the datanode hears of it"),
+            Ok(_) => assert!(Instant::now() < limit, "the datanode gets it"),
             refused => break assert!(was_revoked(refused)),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -186,7 +186,7 @@ async fn follow(address: &str, token: &Token) -> tokio::net::TcpStream {
 }
 
 #[test]
-fn subject_is_revoked_by_who_may_administrate_and_servers_are_not_locked_out() {
+fn subject_is_revoked_by_an_administrator_and_servers_are_not_locked_out() {
     let guarded = Guarded::start(1);
     let admin = guarded.token(&["--rights", "admin"]);
     let tenant = guarded.token(&["--subject", "tenant"]);
@@ -362,8 +362,8 @@ fn token_of_a_newer_release_is_refused_as_one_that_cannot_be_read() {
             else {
                 panic!("it is let in")
             };
-            let is_told = matches!(&refusal, Refusal::Unauthenticated { why: told } if told == why);
-            assert!(is_told && refusal.code() == 160, "{refusal}");
+            let is_named = matches!(&refusal, Refusal::Unauthenticated { why: it } if it == why);
+            assert!(is_named && refusal.code() == 160, "{refusal}");
             let shown = Some(token.reveal());
             let answer = http::shown(&server.http_address, "GET", "/metrics", shown).await;
             assert!(answer.starts_with("HTTP/1.1 401") && answer.contains(why), "{answer}");
@@ -417,7 +417,7 @@ fn token_of_the_previous_release_is_accepted_everywhere_and_revoked_by_its_subje
 }
 
 #[test]
-fn datanode_that_does_not_hear_from_the_namenode_trusts_no_token_for_long() {
+fn datanode_without_answers_of_the_namenode_trusts_no_token_for_long() {
     let guarded = Guarded::start_with(1, false, &["--revocations-age-max", "8s"]);
     let token = guarded.token(&[]);
     let datanode = &guarded.cluster.datanodes[0].address;
@@ -484,9 +484,9 @@ fn token_of_another_cluster_with_the_same_secret_opens_nothing() {
             let Err(refused) = Line::to(&here, &server.address, &token).await else {
                 panic!("a token of another cluster is let in")
             };
-            let said = refused.to_string();
+            let text = refused.to_string();
             let next = format!("sanderling token new --cluster {id}");
-            assert!(said.contains("is for cluster") && said.contains(&next), "{said}");
+            assert!(text.contains("is for cluster") && text.contains(&next), "{text}");
             for token in [&bound, &any] {
                 assert!(Line::to(&here, &server.address, token).await.is_ok());
             }

@@ -107,7 +107,7 @@ fn queued(address: &str) -> u64 {
 fn resident_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("Linux says it");
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("Linux has it");
     kib.parse::<u64>().expect("a number") << 10
 }
 
@@ -178,7 +178,7 @@ fn silent_http_connections_hide_no_page() {
             }
             let answer = timeout(SOON, http::page(&gateway.address, "/")).await;
             let answer = answer.expect("the gateway answers");
-            assert!(answer.contains("AccessDenied"), "nobody signed: {answer}");
+            assert!(answer.contains("AccessDenied"), "it is not signed: {answer}");
         });
     });
 }
@@ -231,7 +231,7 @@ fn timer(stream: &TcpStream) -> String {
 }
 
 #[test]
-fn servers_ask_whether_a_silent_peer_is_still_there() {
+fn servers_probe_whether_a_silent_peer_is_still_there() {
     let cluster = Cluster::of(1);
     let words = ["gateway", "s3", "--namenode", &cluster.namenode.address];
     let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -427,7 +427,7 @@ fn listener_without_descriptors_closes_idle_connections_and_logs_little() {
         block_on(async {
             let answer = timeout(SOON, http::page(&gateway.address, "/")).await;
             let answer = answer.expect("the gateway answers");
-            assert!(answer.contains("AccessDenied"), "nobody signed: {answer}");
+            assert!(answer.contains("AccessDenied"), "it is not signed: {answer}");
         });
     });
     let lines = not_accepted(&gateway);

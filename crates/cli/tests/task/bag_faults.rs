@@ -340,11 +340,11 @@ fn task_whose_checkpoint_cannot_be_read_for_a_while_has_not_failed() {
 }
 
 #[test]
-fn agent_without_enough_memory_says_so() {
+fn agent_without_enough_memory_reports_it() {
     let place = Place::new();
     submit(&place, &["--memory", "2GB"], "true");
     let _agent = place.agent("spot", &["--memory", "1GB"]);
-    until("it says so", SOON, || {
+    until("it is logged", SOON, || {
         let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
         log.contains("none starts here").then_some(())
     });

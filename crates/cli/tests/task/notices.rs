@@ -16,7 +16,7 @@ use sanderling_protocol::Millis;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Takes as long to write its state as the file `pace` says, in seconds. When it begins to, and
+/// Takes as long to write its state as the file `pace` has, in seconds. When it begins to, and
 /// when it ends, it writes a line with the time into the file `times`.
 const PACED: &str = r#"
 import os, signal, sys, time

@@ -1,6 +1,6 @@
 //! A proxy before the namenode that swallows the reply to a chosen request, or holds a request up.
 //!
-//! The request is done; its caller hears nothing, sees the connection end, and sends it again. What
+//! The request is done; its caller gets nothing, sees the connection end, and sends it again. What
 //! is sent again waits at the proxy until the test has done what happens in between.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part, and may panic")]

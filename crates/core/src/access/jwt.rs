@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_is_what_it_says() {
+    fn header_is_the_encoding_of_its_algorithm() {
         assert_eq!(BASE64URL_NOPAD.encode(br#"{"alg":"HS256","typ":"JWT"}"#), HEADER);
     }
 
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_taken_for_more_than_it_says(text in ".{0,200}", payload: Vec<u8>) {
+        fn no_text_is_taken_for_claims_that_it_does_not_have(text in ".{0,200}", payload: Vec<u8>) {
             let _ = parts(&Token::new(&text)).map(|parts| parts.claims());
             let token = join(&format!("{HEADER}.{}", BASE64URL_NOPAD.encode(&payload)), &[0; 32]);
             prop_assert!(parts(&token).unwrap().claims().is_err());
@@ -260,7 +260,7 @@ mod tests {
         };
         assert_eq!(read(good).unwrap().rights, Rights::READ);
         assert_eq!(read(good).unwrap().lineage, Lineage::default(), "of an earlier release");
-        // What has nothing new is read by an earlier release, which knows no other claims.
+        // What has nothing new is read by an earlier release, which supports no other claims.
         let again = signed_text(&read(good).unwrap());
         assert_eq!(again, format!("{HEADER}.{}", BASE64URL_NOPAD.encode(good.as_bytes())));
         let named = good.replace("}", ",\"jti\":\"00000000000000ff\"}");

@@ -332,7 +332,7 @@ fn refusal_of_a_change_names_the_rights_that_are_missing() {
 }
 
 #[test]
-fn account_of_a_job_is_open_to_whoever_sees_the_job_in_the_list() {
+fn account_of_a_job_is_open_to_all_that_see_the_job_in_the_list() {
     let account = |job| Request::JobAccount { job: JobId(job) };
     for (rights, may_end) in [(Rights::READ, false), (Rights::WRITE, true)] {
         let own = claims(TokenRole::Client, "/jobs/x", rights);
@@ -407,7 +407,7 @@ fn token_ends_with_each_of_those_that_it_was_minted_from() {
     first.lineage.id = Some(TokenId(1));
     first.lineage.cluster = Some(ClusterId(9));
     let second = first.narrower(&asked("task"), 10, TokenId(2)).unwrap();
-    let third = second.narrower(&asked("somebody else"), 10, TokenId(3)).unwrap();
+    let third = second.narrower(&asked("another one"), 10, TokenId(3)).unwrap();
     assert_eq!(third.lineage.cluster, Some(ClusterId(9)));
     for (token, ends) in [(&first, [true, false, false]), (&second, [true, true, false])] {
         for (id, is_ended) in (1..).zip(ends) {

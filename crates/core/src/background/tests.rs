@@ -270,7 +270,7 @@ fn busy_source_trickles_but_one_above_its_budget_keeps_a_share() {
         }
         world.sent.len()
     };
-    // One second passes before a heartbeat says so.
+    // One second passes before a heartbeat reports it.
     let trickle = busy(2000, 2100);
     assert!((250..=330).contains(&trickle), "{trickle} blocks at 5 a second");
     let over = busy(2000, 100);
@@ -332,7 +332,7 @@ fn copies_that_can_wait_keep_off_a_drain_and_others_do_not() {
 #[test]
 fn bytes_that_a_node_holds_beyond_its_account_are_no_room() {
     let mut world = exposed(90);
-    // A quarter stays free: 390 of 400 are held, although the catalog knows of none of them.
+    // A quarter stays free: 390 of 400 are held, although the catalog has none of them.
     world.nodes[1].load.dram_used_bytes = blocks(390);
     world.run(MINUTE);
     assert!(world.exposed_blocks(0) <= 30);

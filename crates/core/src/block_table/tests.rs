@@ -183,7 +183,7 @@ fn first_write_that_meets_the_fence_leaves_nothing() {
 }
 
 #[test]
-fn fenced_block_knows_its_new_epoch_and_stays_fenced() {
+fn fenced_block_has_its_new_epoch_and_stays_fenced() {
     let mut table = Table::default();
     write(&mut table, 0, b"abc").unwrap();
     assert_eq!(table.fence_block(BLOCK, TWO), 3);
@@ -382,7 +382,7 @@ fn adopted_block_is_read_as_it_is_in_the_object_tier() {
     assert_eq!(table.adopt(&store(TWO, 3), b"abc".to_vec()), Ok(None));
     assert_eq!(read(&table, TWO, 3).unwrap(), b"abc");
     assert_eq!((table.blocks(), table.bytes()), (1, 3));
-    // Told again it is there already; at an earlier epoch it is stale.
+    // Sent again it is there already; at an earlier epoch it is stale.
     assert_eq!(table.adopt(&store(TWO, 3), b"xyz".to_vec()), Ok(Some(b"xyz".to_vec())));
     assert!(matches!(
         table.adopt(&store(ONE, 3), b"xyz".to_vec()),
@@ -420,7 +420,7 @@ fn damaged_block_is_neither_served_nor_pushed_nor_written() {
     assert_eq!(read(&table, ONE, 3).unwrap(), b"abc");
     let (ticket, mut bytes) = begin(&mut table, 3, 1);
     assert!(table.mark_damaged(BLOCK, Damage::Checksum, |bytes| bytes == b"abc"));
-    assert!(!table.mark_damaged(BLOCK, Damage::Missing, |_| true), "it is no news");
+    assert!(!table.mark_damaged(BLOCK, Damage::Missing, |_| true), "it is known already");
     let damaged = Refusal::BlockDamaged { block: BLOCK };
     assert_eq!(read(&table, ONE, 3), Err(damaged.clone()));
     assert_eq!(read(&table, TWO, 1), Err(damaged.clone()));
@@ -433,7 +433,7 @@ fn damaged_block_is_neither_served_nor_pushed_nor_written() {
     let expected = DamagedBlock { block: BLOCK, epoch: ONE, damage: Damage::Checksum };
     assert_eq!(reported, [expected]);
     assert_eq!(table.list_bytes(BlockId(0), 10), []);
-    assert_eq!(table.fence_block(BLOCK, TWO), 3, "its length has been told");
+    assert_eq!(table.fence_block(BLOCK, TWO), 3, "its length was reported");
     assert_eq!(table.damaged(BlockId(0), 10)[0].epoch, TWO);
     // A good copy of it comes back.
     let good = store(Epoch(3), 3);

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_nobody_gives_out_are_refused_when_a_map_is_read() {
+    fn ids_that_are_never_given_out_are_refused_when_a_map_is_read() {
         let read = |id: u64| -> Result<IdMap<BlockId, u8>, Refusal> {
             let written: BTreeMap<u64, u8> = [(id, 7)].into();
             decode_body(&encode_body(&written))

@@ -263,7 +263,7 @@ impl ReapQueue {
 mod tests {
     use super::*;
 
-    /// What the documents say of owners that share a turn.
+    /// What the pages describe of owners that share a turn.
     #[test]
     fn client_can_choose_a_name_that_shares_a_turn_and_is_then_freed_in_one_line() {
         let cluster = 0x1234_5678_9abc_def0;

@@ -250,7 +250,7 @@ mod tests {
     }
 
     /// Returns an agent whose notice the namenode has.
-    fn told() -> (Agent, Notices) {
+    fn agent_with_notice() -> (Agent, Notices) {
         let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
         let act = agent.look((NODE, NOW), &notice(DEADLINE), &mut notices).remove(0);
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_fences_before_anybody_is_told_and_is_given_until_it_is_heard() {
+    fn notice_fences_before_it_is_reported_and_is_given_until_it_is_answered() {
         let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
         for (outcome, is_first) in
             [(CallFailure::Busy, true), (CallFailure::Broken, false), (passing_refusal(), false)]
@@ -275,20 +275,20 @@ mod tests {
     }
 
     #[test]
-    fn earlier_deadline_and_another_incarnation_are_told_again() {
-        let (mut agent, mut notices) = told();
+    fn earlier_deadline_and_another_incarnation_are_reported_again() {
+        let (mut agent, mut notices) = agent_with_notice();
         let near = notice(DEADLINE - EARLIER);
         assert_eq!(agent.look((NODE, NOW), &near, &mut notices), [], "it is the same");
         let earlier = notice(DEADLINE - EARLIER - Millis(1));
         assert_eq!(agent.look((NODE, NOW), &earlier, &mut notices).len(), 1);
-        let (mut agent, mut notices) = told();
+        let (mut agent, mut notices) = agent_with_notice();
         let acts = agent.look((NEXT, NOW), &notice(DEADLINE), &mut notices);
         assert!(matches!(&acts[..], [Act::Give { is_first: true, .. }]));
     }
 
     #[test]
-    fn notice_that_is_shown_no_more_is_taken_back_until_that_is_heard() {
-        let (mut agent, mut notices) = told();
+    fn notice_that_is_shown_no_more_is_taken_back_until_that_is_answered() {
+        let (mut agent, mut notices) = agent_with_notice();
         for outcome in [CallFailure::Busy, passing_refusal()] {
             let act = agent.look((NODE, NOW), &SourceReading::default(), &mut notices).remove(0);
             assert!(matches!(act, Act::TakeBack { left: None, .. }));
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn notice_that_another_source_still_shows_is_what_is_left() {
-        let (mut agent, mut notices) = told();
+        let (mut agent, mut notices) = agent_with_notice();
         let (source, reason) = ("file".to_owned(), "test".to_owned());
         let later = Notice { source, deadline: DEADLINE + Millis(5_000), reason };
         notices.show(&later);
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn two_sources_that_withdraw_at_once_leave_nothing() {
-        let (mut aws, mut notices) = told();
+        let (mut aws, mut notices) = agent_with_notice();
         let mut file = Agent::new("file".to_owned());
         let (source, reason) = ("file".to_owned(), "test".to_owned());
         let shown = Notice { source, deadline: DEADLINE, reason };
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn notice_that_is_shown_again_before_its_withdrawal_arrived_is_given_again() {
-        let (mut agent, mut notices) = told();
+        let (mut agent, mut notices) = agent_with_notice();
         let act = agent.look((NODE, NOW), &SourceReading::default(), &mut notices).remove(0);
         assert!(!agent.done((NODE, NOW), act, Err(&CallFailure::Broken), &mut notices));
         let acts = agent.look((NODE, NOW), &notice(DEADLINE), &mut notices);
@@ -371,8 +371,8 @@ mod tests {
         let act = agent.look((NODE, NOW), &risk(), &mut notices).remove(0);
         assert_eq!(act, Act::Recommend("rebalance".to_owned()));
         assert!(!agent.done((NODE, NOW), act, Err(&CallFailure::Busy), &mut notices));
-        let said = notices.next_report(NOW).expect("what nobody heard is said again");
-        assert_eq!((said.deadline, said.known_at), (None, None));
+        let report = notices.next_report(NOW).expect("it is sent again without an answer");
+        assert_eq!((report.deadline, report.known_at), (None, None));
         let act = agent.look((NODE, NOW), &risk(), &mut notices).remove(0);
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
         assert_eq!(agent.look((NODE, NOW), &risk(), &mut notices), []);
@@ -384,8 +384,8 @@ mod tests {
     }
 
     #[test]
-    fn source_is_acknowledged_when_the_namenode_knows_and_the_node_is_as_wanted() {
-        let (agent, _) = told();
+    fn source_is_acknowledged_when_the_namenode_has_the_notice_and_the_node_is_drained() {
+        let (agent, _) = agent_with_notice();
         assert!(agent.may_acknowledge(NODE, Policy::Draining, false));
         assert!(!agent.may_acknowledge(NODE, Policy::Draining, true));
         assert!(agent.may_acknowledge(NODE, Policy::Drained, true));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_to_a_namenode_that_is_away_become_seldom_and_one_that_answers_says_when() {
+    fn reports_to_an_absent_namenode_become_seldom_and_an_answer_sets_the_next_time() {
         let (table, mut damages) = (table(1), Damages::default());
         let mut pauses = Vec::new();
         for _ in 0..7 {
@@ -185,7 +185,7 @@ mod tests {
             pauses.push(damages.pause(None).0);
         }
         assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 4000, 4000]);
-        // A namenode that answers knows best.
+        // A namenode that answers sets the time.
         let asked = Refusal::RetryAfter { after: Millis(30), why: String::new() };
         assert_eq!(damages.pause(Some(&asked)), Millis(30));
         let report = damages.next(&table).unwrap();

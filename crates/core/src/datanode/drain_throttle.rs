@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_pushed_blocks_are_told() {
+    fn reads_of_pushed_blocks_are_distinguished() {
         let mut throttle = DrainThrottle::default();
         throttle.began();
         throttle.arrived(BlockId(7), 1);

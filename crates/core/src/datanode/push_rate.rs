@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn short_push_says_nothing() {
+    fn short_push_gives_no_rate() {
         let mut rate = PushRate::new(NOW);
         assert!(!rate.began(NOW, PushRate::LENGTH_MIN - 1));
         assert!(rate.began(NOW, PushRate::LENGTH_MIN));

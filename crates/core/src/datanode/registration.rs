@@ -265,14 +265,14 @@ mod tests {
         registration.order(NOW, true);
         registration.rejoined(NOW, asked, Policy::Active);
         assert!(registration.is_fenced());
-        // The one to a new incarnation knows no order: none reached it.
+        // The one to a new incarnation has no order: none reached it.
         registration.begin_again(NOW);
         registration.joined(NOW, Policy::Active);
         assert!(!registration.is_fenced());
     }
 
     #[test]
-    fn notice_that_the_namenode_does_not_know_keeps_the_fence_against_an_order() {
+    fn notice_that_the_namenode_does_not_have_keeps_the_fence_against_an_order() {
         let mut registration = registration();
         let asked = registration.stamp(NOW);
         assert!(registration.remember(NOW, |notices| notices.show(&notice())));
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn order_does_not_lift_the_fence_of_a_node_that_was_given_up() {
         let mut registration = registration();
-        assert!(!registration.gone(), "nobody had noticed it");
+        assert!(!registration.gone(), "no client had noticed it");
         registration.order(NOW, false);
         assert!(registration.is_fenced());
         assert_eq!(registration.policy(), Policy::Gone);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_namenode_never_knew_is_given_and_what_it_knew_is_repeated() {
+    fn new_notice_is_given_and_one_that_the_namenode_had_is_repeated() {
         let (node, reason) = (NodeSelector::from(NodeId(7)), "spot".to_owned());
         let soon = Some(NOW + Millis(2000));
         let notice = |millis| {

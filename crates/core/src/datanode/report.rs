@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(report.next(&table), ReportStep::Done);
     }
 
-    /// Returns a report that has told what is held.
+    /// Returns a report that has listed what is held.
     fn compares(table: &BlockTable<()>) -> ReportProgress {
         let mut report = ReportProgress::in_pages_of(2);
         while let ReportStep::Held(_) = report.next(table) {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_told_page_by_page_and_then_compared() {
+    fn everything_is_reported_page_by_page_and_then_compared() {
         let table = table(1..=5);
         let mut report = ReportProgress::in_pages_of(2);
         for page in [vec![held(1), held(2)], vec![held(3), held(4)], vec![held(5)]] {
@@ -253,7 +253,7 @@ mod tests {
         let mut report = compares(&table);
         let expected = [held(1), held(2), held(4)];
         assert_eq!(report.expected(&table, &expected, false), []);
-        assert_eq!(report.next(&table), page_after(0), "it is asked for once more");
+        assert_eq!(report.next(&table), page_after(0), "it is requested once more");
         // The namenode had block 4 dropped.
         assert_eq!(report.expected(&table, &expected[..2], false), [missing(2)]);
         assert_eq!(report.next(&table), ReportStep::Done);

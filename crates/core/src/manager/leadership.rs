@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_that_nobody_answers_ends_by_itself_and_leads_in_another_term() {
+    fn leader_without_answers_ends_by_itself_and_leads_in_another_term() {
         let mut leadership = leader();
         let term = leadership.term(NOW);
         let request = leadership.poll_request(NOW + Millis(2900)).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_that_waits_asks_ever_less_often_and_one_that_is_refused_when_told() {
+    fn manager_that_waits_polls_ever_less_often_and_a_refused_one_when_the_lease_ends() {
         let mut leadership = Leadership::new(LEASE);
         let mut now = NOW;
         for pause in [100, 200, 400, 800, 1000, 1000] {

@@ -484,7 +484,7 @@ mod tests {
         };
         let answers = run(vec![CommitWork::Frame(vec![register("/jobs/a/1")], None)]);
         let Ok(Reply::Job(first)) = &answers[0][0] else { panic!("{answers:?}") };
-        // The next job's number, asked for before anybody has it, and in the same batch.
+        // The next job's number, requested before any client has it, and in the same batch.
         let job = JobId(first.job.0 + 1);
         let early = vec![Request::EndJob { job }, Request::RenewJob { job }];
         let answers = run(vec![
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_round_changes_nothing_and_its_callers_are_told() {
+    fn refused_round_changes_nothing_and_its_callers_get_the_refusal() {
         let mut namenode = namenode();
         let now = namenode.catalog().now();
         let mut group_commit = GroupCommit::new(now);
@@ -554,7 +554,7 @@ mod tests {
             egress_bytes_per_second: None,
         };
         let Prepared::Log(command) = namenode.prepare(now, Request::Register(register)) else {
-            panic!("a node is news")
+            panic!("a node is new")
         };
         namenode.apply(&command).result.unwrap();
         namenode.refused();
@@ -599,10 +599,10 @@ mod tests {
         let mut namenode = namenode();
         let began = namenode.catalog().now();
         let mut group_commit = GroupCommit::new(began);
-        let heard = began + Millis(400);
-        assert!(group_commit.grant_grace(heard, &mut namenode).is_none(), "no absence is so short");
+        let later = began + Millis(400);
+        assert!(group_commit.grant_grace(later, &mut namenode).is_none(), "no absence is so short");
         let batch =
-            group_commit.grant_grace(heard + Millis(5000), &mut namenode).expect("an absence");
+            group_commit.grant_grace(later + Millis(5000), &mut namenode).expect("an absence");
         let absence = Action::Absent { absence: Millis(5000) };
         assert!(batch.commands().map(|command| &command.action).eq([&absence]));
     }

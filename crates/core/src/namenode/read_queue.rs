@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::namenode::{Namenode, NamenodeConfig};
 
-    /// Somebody with a number, who may go.
+    /// A caller with a number, and whether it may go.
     #[derive(Debug, Clone)]
     struct Caller(u32, Rc<Cell<bool>>);
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_keeps_no_place() {
+    fn caller_that_is_gone_keeps_no_place() {
         let mut rig = Rig::new();
         let callers: Vec<Caller> =
             [("a", 1), ("b", 2), ("c", 3)].map(|(tenant, it)| rig.push(tenant, it, 9)).into();

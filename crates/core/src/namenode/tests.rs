@@ -37,7 +37,7 @@ use crate::catalog::{Catalog, Command, DatanodeOrder};
 
 const MIB: u32 = 1 << 20;
 
-/// A namenode with a clock, a log and the orders that nobody has taken yet.
+/// A namenode with a clock, a log and the orders that were not taken yet.
 struct Rig {
     namenode: Namenode,
     now: Instant,
@@ -95,13 +95,13 @@ impl Rig {
             notice_min: None,
             egress_bytes_per_second: None,
         };
-        match self.ask(Request::Register(request))? {
+        match self.call(Request::Register(request))? {
             Reply::Registered(registered) => Ok(registered.node),
             other => panic!("{other:?}"),
         }
     }
 
-    fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+    fn call(&mut self, request: Request) -> Result<Reply, Refusal> {
         match self.namenode.prepare(self.now, request) {
             Prepared::Answer(answer) => answer,
             Prepared::Log(command) => match self.namenode.refuses(&command) {
@@ -122,7 +122,7 @@ impl Rig {
 
     fn pass(&mut self, span: Millis) {
         self.now = self.now + span;
-        // The nodes live: only what the log knows becomes due.
+        // The nodes live: only what the log has becomes due.
         self.namenode.resume(self.now);
         for command in self.namenode.tick(self.now) {
             self.log_and_apply(command).unwrap();
@@ -145,7 +145,7 @@ impl Rig {
     }
 
     fn create_with(&mut self, request: Create) -> Result<Grant, Refusal> {
-        match self.ask(Request::Create(request))? {
+        match self.call(Request::Create(request))? {
             Reply::Grant(grant) => Ok(grant),
             other => panic!("{other:?}"),
         }
@@ -164,7 +164,7 @@ impl Rig {
         let blocks = grant.blocks.iter().zip(lengths);
         let lengths = blocks.map(|(granted, bytes)| length(granted.block, *bytes)).collect();
         let (object, lease, attributes) = (grant.object, grant.lease, Attributes::none());
-        match self.ask(Request::Seal { object, lease, lengths, attributes })? {
+        match self.call(Request::Seal { object, lease, lengths, attributes })? {
             Reply::Stat(stat) => Ok(stat),
             other => panic!("{other:?}"),
         }
@@ -178,14 +178,14 @@ impl Rig {
     }
 
     fn layout(&mut self, name: &str) -> Result<Layout, Refusal> {
-        match self.ask(Request::Lookup { path: path(name), offset: 0, bytes: u64::MAX })? {
+        match self.call(Request::Lookup { path: path(name), offset: 0, bytes: u64::MAX })? {
             Reply::Layout(layout) => Ok(layout),
             other => panic!("{other:?}"),
         }
     }
 
     fn stat(&mut self, name: &str) -> Result<ObjectStat, Refusal> {
-        match self.ask(Request::Stat { path: path(name) })? {
+        match self.call(Request::Stat { path: path(name) })? {
             Reply::Stat(stat) => Ok(stat),
             other => panic!("{other:?}"),
         }
@@ -198,7 +198,7 @@ impl Rig {
             limit: 1000,
             with_attributes: false,
         };
-        match self.ask(request).unwrap() {
+        match self.call(request).unwrap() {
             Reply::Entries { entries, .. } => entries.into_iter().map(|entry| entry.name).collect(),
             other => panic!("{other:?}"),
         }

@@ -42,7 +42,7 @@ fn received() -> Notices {
 }
 
 #[test]
-fn notice_that_nobody_heard_is_said_again_and_fences_meanwhile() {
+fn unanswered_notice_is_sent_again_and_fences_meanwhile() {
     let mut notices = Notices::default();
     notices.show(&notice("webhook", DEADLINE, "spot"));
     let report = notices.next_report(at(1)).unwrap();
@@ -129,7 +129,7 @@ fn source_that_shows_nothing_leaves_what_another_shows() {
     notices.show(&notice("file", at(70), "mine"));
     let report = notices.next_report(at(6)).unwrap();
     notices.answered(at(6), &report, stands(Policy::Draining));
-    assert!(notices.left_without("file").is_some(), "the cloud still says so");
+    assert!(notices.left_without("file").is_some(), "the cloud still shows it");
     notices.hide("file", at(6));
     assert_eq!(notices.left_without("aws"), None);
     notices.hide("aws", at(6));
@@ -170,15 +170,15 @@ fn overtaken(sooner: Instant) -> Notices {
     notices.stands(at(1), Policy::Draining, Some(DEADLINE));
     notices.show(&notice("aws", sooner, "spot"));
     let report = notices.next_report(at(2)).unwrap();
-    let said =
+    let reply =
         NoticeReply::Stands { policy: Policy::Draining, deadline: Some(sooner), is_at_risk: false };
-    notices.answered(at(2), &report, said);
+    notices.answered(at(2), &report, reply);
     assert_eq!(notices.next_report(at(3)), None);
     notices
 }
 
 #[test]
-fn earlier_deadline_that_was_lost_is_said_while_the_node_drains_for_a_later_one() {
+fn earlier_deadline_that_was_lost_is_sent_while_the_node_drains_for_a_later_one() {
     let mut notices = overtaken(at(40));
     notices.registered();
     // Late by as much as an answer takes.
@@ -193,11 +193,11 @@ fn earlier_deadline_that_was_lost_is_said_while_the_node_drains_for_a_later_one(
     assert_eq!(
         notices.next_report(at(7)),
         Some(report.clone()),
-        "it is repeated until it is heard"
+        "it is repeated until it is answered"
     );
-    let said =
+    let reply =
         NoticeReply::Stands { policy: Policy::Draining, deadline: Some(at(40)), is_at_risk: false };
-    notices.answered(at(7), &report, said);
+    notices.answered(at(7), &report, reply);
     assert_eq!(notices.next_report(at(9)), None);
     // So late a deadline may be one that the namenode has put off after an absence.
     notices.stands(at(30), Policy::Draining, Some(at(41)));
@@ -249,8 +249,8 @@ fn notice_of_a_source_that_shows_nothing_more_is_no_notice_of_an_operator() {
     assert_eq!((left.source.as_str(), left.deadline), ("webhook", second));
     notices.hide("file", at(0));
     notices.stands(at(0), Policy::Draining, Some(first));
-    assert_eq!(notices.left_without("webhook"), None, "nobody else wants the node to leave");
-    // Another incarnation is not told of what was taken back.
+    assert_eq!(notices.left_without("webhook"), None, "no other source needs it to leave");
+    // Another incarnation is not sent what was taken back.
     let mut next = notices.clone();
     next.begin_again(at(0));
     assert_eq!(next.next_report(at(0)).unwrap().deadline, Some(second));
@@ -280,7 +280,7 @@ fn source_that_shows_nothing_leaves_what_an_operator_gave() {
     notices.stands(at(7), Policy::Draining, Some(DEADLINE));
     assert_eq!(notices.left_without("aws"), None);
     notices.stands(at(8), Policy::Draining, Some(at(30)));
-    assert!(notices.left_without("aws").is_some(), "an operator wants it sooner");
+    assert!(notices.left_without("aws").is_some(), "an operator needs it sooner");
     notices.hide("aws", at(8));
     notices.stands(at(9), Policy::Active, None);
     assert_eq!(notices.next_report(at(9)).unwrap().deadline, Some(at(30)));
@@ -371,7 +371,7 @@ fn recommendation_that_its_source_has_withdrawn_is_not_repeated() {
 }
 
 #[test]
-fn refused_notice_is_not_said_for_ever() {
+fn refused_notice_is_not_sent_for_ever() {
     let mut notices = Notices::default();
     notices.show(&notice("webhook", DEADLINE, "spot"));
     let report = notices.next_report(at(1)).unwrap();

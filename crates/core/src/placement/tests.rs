@@ -66,7 +66,7 @@ fn one_request_never_promises_more_than_there_is() {
     let mut draw = Draw::new(1);
     assert!(place(&mut draw, nodes.clone(), &request("dram"), &[4096; 3]).is_ok());
     assert!(place(&mut draw, nodes.clone(), &request("dram"), &[4096; 4]).is_err());
-    // Who can do with fewer gets those.
+    // A writer that can do with fewer gets those.
     let mut some =
         |least| place_at_least(least, &mut draw, nodes.clone(), &request("dram"), &[4096; 4]);
     assert_eq!(some(3).unwrap().len(), 3);
@@ -247,7 +247,7 @@ fn weight(age: Millis, ramp_up: Millis, model: Option<&Model>) -> u32 {
     weights(&[age, settled], ramp_up, model)[0]
 }
 
-/// Tells how many of a thousand blocks of 4 KiB the last node gets, and the fill of all then.
+/// Returns how many of a thousand blocks of 4 KiB the last node gets, and the fill of all then.
 fn thousand(nodes: &mut [FreeNode], draw: &mut Draw) -> u32 {
     let last = nodes.last().unwrap().node;
     let mut on_last = 0;

@@ -298,7 +298,7 @@ fn drawn_trace_lives_by_its_model() {
 }
 
 #[test]
-fn shipped_traces_are_those_that_their_comments_say() {
+fn shipped_traces_are_those_that_their_comments_describe() {
     for (text, spec, fleet) in shipped() {
         let trace: Trace = text.parse().unwrap();
         let drawn = Trace::draw(&model(spec), &fleet, 3);

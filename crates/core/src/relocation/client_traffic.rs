@@ -100,6 +100,6 @@ mod tests {
         assert_eq!(clients.at(NodeId(1)).read, 2_000, "the same heartbeat seen again");
         one.heartbeat_age = Millis(0);
         clients.look(later + Millis(490), &[one]);
-        assert_eq!(clients.at(NodeId(1)), ClientTraffic::default(), "nobody reads any more");
+        assert_eq!(clients.at(NodeId(1)), ClientTraffic::default(), "no client reads any more");
     }
 }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_by_a_hair_is_not_said_to_be() {
+    fn few_late_bytes_are_not_forecast_as_late() {
         let close =
             |millis| ForecastInput { left: Some(Millis(millis)), ..INPUT }.forecast().late_bytes;
         assert_eq!((close(9_900), close(9_700)), (0, 300));
@@ -189,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_not_said_twice_and_nothing_too_often() {
-        let mut said = LastForecast::default();
+    fn the_same_forecast_is_not_sent_twice_and_none_too_often() {
+        let mut last = LastForecast::default();
         let (now, forecast) = (Instant(1_000_000), INPUT.forecast());
-        assert!(said.is_due(now) && said.send(now, forecast));
-        assert!(!said.is_due(now + Millis(249)));
+        assert!(last.is_due(now) && last.send(now, forecast));
+        assert!(!last.is_due(now + Millis(249)));
         let later = now + Millis(250);
-        assert!(said.is_due(later) && !said.send(later, forecast));
-        assert!(said.send(later, Forecast { left_bytes: 1, ..forecast }));
+        assert!(last.is_due(later) && !last.send(later, forecast));
+        assert!(last.send(later, Forecast { left_bytes: 1, ..forecast }));
     }
 }

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_make_it_is_told_before_anything_moves() {
+    fn late_and_unplaced_bytes_are_forecast_before_anything_moves() {
         let late = plan(&fleet(1000), Some(Millis(1_250)), &blocks(300));
         assert_eq!(late.forecast.late_bytes, 200 * MIB);
         let full = plan(&fleet(100), None, &blocks(300));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_before_there_is_something_to_say() {
+    fn rate_is_unknown_before_enough_is_measured() {
         let mut rate = Rate::default();
         assert_eq!(rate.bytes_per_second(at(9000)), None);
         rate.begin(at(10_000));

@@ -400,7 +400,7 @@ mod tests {
     const NOW: Instant = Instant(1_000);
     const FIRST: Millis = Millis(500);
 
-    /// Nobody: the node that the blocks leave is on a machine of its own.
+    /// No node: the one that the blocks leave is on a machine of its own.
     const FROM: NodeId = NodeId(0);
 
     fn targets(nodes: &[NodeInfo]) -> Targets {
@@ -633,7 +633,7 @@ mod tests {
             node.egress_bytes_per_second = 1 << 30;
         }
         let mut targets = targets(&nodes);
-        assert_eq!(targets.link(NodeId(3)), 1 << 30, "nothing is known of anybody");
+        assert_eq!(targets.link(NodeId(3)), 1 << 30, "nothing is known of any node");
         targets.record(NodeId(1), 4 << 20, 1_000_000);
         targets.record(NodeId(2), 16 << 20, 1_000_000);
         assert_eq!(targets.link(NodeId(3)), 16 << 20);

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_aligned_and_used_again_once_nobody_reads_them() {
+    fn pages_are_aligned_and_used_again_once_they_have_no_reader() {
         let memory = DiskBuffers::default();
         let mut first = memory.take(1 << 20);
         let address = first.bytes_mut().as_ptr();

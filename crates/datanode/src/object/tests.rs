@@ -136,7 +136,7 @@ async fn full_tier_refuses_and_takes_what_is_there_already() {
 }
 
 #[tokio::test]
-async fn store_that_cannot_be_used_is_told_at_the_start() {
+async fn store_that_cannot_be_used_is_reported_at_the_start() {
     for url in ["ftp://host/place", "file://relative", "s3://", "/tmp"] {
         let options = ObjectOptions { url: url.to_owned(), ..ObjectOptions::default() };
         let refused = ObjectTier::open(options, None).await.unwrap_err();
@@ -282,20 +282,20 @@ async fn object_of_another_key_is_neither_read_nor_taken_for_damaged() {
         let _held = put(&tier, KEY, b"some bytes").await.unwrap();
         for reader in keys.iter().filter(|key| *key != writer) {
             let tier = tier_at(&directory, 1 << 20, reader.clone()).await;
-            let said = match (writer, reader) {
+            let expected = match (writer, reader) {
                 (_, None) => "this node has no key",
                 (None, _) => "is not encrypted",
                 _ => "encrypted with another key",
             };
             let refused = tier.check_key(ClusterId(0xc1)).await.unwrap_err();
-            assert!(refused.to_string().contains(said), "{refused}");
+            assert!(refused.to_string().contains(expected), "{refused}");
             tier.check_key(ClusterId(0xc2)).await.unwrap();
             let held = tier.adopted(KEY, 10);
             let read = held.fetch(&NODE).await.unwrap_err();
             let ReadError::Refused(Refusal::TierFailed { why, .. }) = read else {
                 panic!("{read:?}");
             };
-            assert!(why.contains(said), "{why}");
+            assert!(why.contains(expected), "{why}");
             let length = tier.length(KEY).await;
             assert!(matches!(length, Err(Refusal::TierFailed { .. })), "{length:?}");
         }

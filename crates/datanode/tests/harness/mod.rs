@@ -1,4 +1,4 @@
-//! A namenode that does what the test says, and a caller of datanodes.
+//! A namenode that does what the test sets, and a caller of datanodes.
 #![allow(
     dead_code,
     missing_docs,
@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 pub const CLUSTER: ClusterId = ClusterId(0xc1);
 pub const HEARTBEAT: Duration = Duration::from_millis(20);
 
-/// What the fake namenode knows and is told to do.
+/// What the fake namenode has and must do.
 #[derive(Debug, Default)]
 pub struct Namenode {
     pub state: Mutex<State>,
@@ -71,13 +71,13 @@ pub struct State {
     pub next_node: u32,
     /// Notices and reports of damage are not taken.
     pub is_deaf: bool,
-    /// Where the log is said to be.
+    /// The position of the log that it reports.
     pub position: Option<LogPosition>,
-    /// What the datanodes that joined said of the log, and what they had wiped.
+    /// What the datanodes that joined sent of the log, and what they had wiped.
     pub seen: Vec<(Option<LogPosition>, Option<Wiped>)>,
     /// Reports of damage that were not taken.
     pub unacknowledged: u64,
-    /// It cannot say what nodes must hold, as the release before: how often it was asked.
+    /// As the release before it cannot list what nodes must hold: how often that was requested.
     pub is_older: Option<u64>,
     /// The changes of durable directories that wait.
     pub waiting: BTreeSet<(ObjectId, u64)>,
@@ -394,7 +394,7 @@ pub async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// The same for a condition that has to be asked for.
+/// The same for a condition that has to be requested.
 pub async fn until_answer<F>(what: &str, mut is_true: impl FnMut() -> F)
 where
     F: Future<Output = bool>,

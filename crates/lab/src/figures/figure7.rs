@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn slower_links_take_longer_and_the_table_says_so() {
+    fn slower_links_take_longer_and_the_table_shows_that() {
         let figure = figure(&["--egress", "1Gbit", "--notice", "30s", "--background", "50"]);
         assert!(figure.sizes.iter().all(|size| size.egress_bytes_per_second == 125_000_000));
         let mut text = Vec::new();

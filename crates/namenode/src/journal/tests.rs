@@ -270,7 +270,7 @@ fn records_within_a_value_are_none() {
         let place = tempfile::tempdir().unwrap();
         let (directory, mut journal) = journal_of(place.path(), settings(version, 1 << 20));
         journal.append(&[command(1)]).unwrap();
-        // Records as a client can make them that knows everything but the salt.
+        // Records as a client can make them that has everything but the salt.
         let mut value = Vec::new();
         while value.len() < 400 {
             let layout = Layout::Plain;
@@ -657,7 +657,7 @@ fn sync_counts_for_what_was_written_before_it_began_and_for_its_own_segment() {
         disk.hold(false);
         thread.join().unwrap();
         let (after, age) = lag.waiting();
-        assert!(after > 0 && age > Duration::ZERO, "nobody has synced that");
+        assert!(after > 0 && age > Duration::ZERO, "no sync has had that");
         assert_eq!(after == before, is_next);
     }
 }

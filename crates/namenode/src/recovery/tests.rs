@@ -433,7 +433,7 @@ fn torn_tail_is_cut_and_counted() {
 }
 
 #[test]
-fn changes_that_a_crash_took_are_said_where_they_were_acknowledged_before_the_disk_had_them() {
+fn changes_lost_in_a_crash_are_reported_if_acknowledged_before_the_disk_had_them() {
     for sync in [Sync::Always, Sync::Os] {
         let place = tempfile::tempdir().unwrap();
         let options = NamenodeOptions { sync, ..options(place.path()) };
@@ -456,8 +456,8 @@ fn changes_that_a_crash_took_are_said_where_they_were_acknowledged_before_the_di
         fs::write(&path, bytes).unwrap();
         let (directory, second) = start().unwrap();
         let loss = second.namenode.catalog().journal_loss();
-        let is_said = loss.cuts == 1 && loss.records > 100;
-        assert_eq!(is_said, sync == Sync::Os, "{sync:?}: {loss:?}");
+        let has_loss = loss.cuts == 1 && loss.records > 100;
+        assert_eq!(has_loss, sync == Sync::Os, "{sync:?}: {loss:?}");
         drop((directory, second));
         assert_eq!(start().unwrap().1.namenode.catalog().journal_loss(), loss);
     }

@@ -34,7 +34,7 @@ impl Served {
         Self { server, disk, pool: Pool::new(PoolOptions::default()) }
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+    async fn call(&self, request: Request) -> Result<Reply, Refusal> {
         let address = self.server.address().to_string();
         let answers = self.pool.meta(&address, vec![request], Instant::now() + WITHIN).await;
         answers.unwrap().pop().unwrap()
@@ -42,7 +42,7 @@ impl Served {
 
     async fn make(&self, name: &str) -> Result<Reply, Refusal> {
         let (path, kind) = (name.parse().unwrap(), ObjectKind::Directory);
-        self.ask(Request::MakeDirectory { path, kind, parents: false, is_listed: true }).await
+        self.call(Request::MakeDirectory { path, kind, parents: false, is_listed: true }).await
     }
 
     fn metric(&self, name: &str) -> f64 {
@@ -71,10 +71,10 @@ async fn frame_at_a_member_that_was_just_elected_is_answered_once_that_serves() 
     // If the test stands still for as long as a frame waits, the frame is refused, and sent again.
     loop {
         group.set_serving_state(ServingState::Elected);
-        let stat = served.ask(Request::Stat { path: "/before".parse().unwrap() });
+        let stat = served.call(Request::Stat { path: "/before".parse().unwrap() });
         let serves = async {
             // The frames of a connection are handled in their order: the other one has arrived.
-            served.ask(Request::Members).await.unwrap();
+            served.call(Request::Members).await.unwrap();
             group.set_serving_state(ServingState::Alone);
         };
         let (answer, ()) = tokio::join!(stat, serves);
@@ -95,7 +95,7 @@ async fn member_that_was_elected_and_does_not_serve_refuses_frames_in_the_end() 
     let served = Served::start(NamenodeOptions::default()).await;
     served.make("/before").await.unwrap();
     served.server.state.group.set_serving_state(ServingState::Elected);
-    let answer = served.ask(Request::Stat { path: "/before".parse().unwrap() }).await;
+    let answer = served.call(Request::Stat { path: "/before".parse().unwrap() }).await;
     assert_eq!(answer.unwrap_err(), Refusal::NotLeader { leader: None });
     let change = served.make("/after").await;
     assert_eq!(change.unwrap_err(), Refusal::NotLeader { leader: None });
@@ -118,7 +118,7 @@ async fn changes_are_refused_while_the_disk_is_behind_and_taken_when_it_has_caug
     assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
     // What is known can be read.
     let stat = Request::Stat { path: "/before".parse().unwrap() };
-    served.ask(stat).await.unwrap();
+    served.call(stat).await.unwrap();
     while served.metric("unsynced_bytes") == 0.0 || served.metric("unsynced_seconds") < 0.2 {
         assert!(Instant::now() < until, "the metrics do not show it");
         tokio::time::sleep(Duration::from_millis(5)).await;

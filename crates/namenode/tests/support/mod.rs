@@ -58,7 +58,7 @@ impl Fixture {
         self.try_all(requests).await.unwrap()
     }
 
-    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, Refusal> {
         self.all(vec![request]).await.pop().unwrap()
     }
 
@@ -74,7 +74,7 @@ impl Fixture {
             notice_min: None,
             egress_bytes_per_second: None,
         };
-        match self.ask(Request::Register(register)).await {
+        match self.call(Request::Register(register)).await {
             Ok(Reply::Registered(registered)) => registered.node,
             other => panic!("{other:?}"),
         }
@@ -82,7 +82,7 @@ impl Fixture {
 
     pub(crate) async fn events(&self, after: u64) -> Vec<Event> {
         let request = Request::Events { after, limit: 1000, wait: Millis(0) };
-        let Ok(Reply::Events(events)) = self.ask(request).await else { panic!() };
+        let Ok(Reply::Events(events)) = self.call(request).await else { panic!() };
         events
     }
 
@@ -92,7 +92,7 @@ impl Fixture {
         let mut after = 0;
         loop {
             let request = Request::Events { after, limit: 100, wait: Millis(1000) };
-            let Ok(Reply::Events(events)) = self.ask(request).await else { panic!() };
+            let Ok(Reply::Events(events)) = self.call(request).await else { panic!() };
             after = events.last().map_or(after, |event| event.sequence);
             if let Some(event) = events.into_iter().find(|event| is_it(&event.kind)) {
                 return event;
@@ -102,7 +102,7 @@ impl Fixture {
     }
 }
 
-/// Returns a socket that takes connections and never says a word, and its address.
+/// Returns a socket that takes connections and never sends a byte, and its address.
 pub(crate) fn silent() -> (std::net::TcpListener, String) {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();

@@ -39,7 +39,7 @@ pub(crate) fn lines<T: DeserializeOwned + Serialize>(type_name: &str) -> Vec<Str
         let place = lines.len() as u32;
         let mut sampler = Sampler { variant: Some(place), number: 0, found: None };
         let value = T::deserialize(&mut sampler);
-        let (name, variants) = sampler.found.expect("an enum is asked for");
+        let (name, variants) = sampler.found.expect("the type is an enum");
         count = variants;
         let bytes = match value {
             Ok(value) => {
@@ -100,7 +100,7 @@ impl<'de> Deserializer<'de> for &mut Sampler {
     forward_to_deserialize_any! { f32 f64 char i128 u128 identifier ignored_any }
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
-        Err(serde::de::Error::custom("the type does not say what it wants"))
+        Err(serde::de::Error::custom("the type does not name what it needs"))
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

@@ -67,7 +67,7 @@ impl Machines {
         }
         let (path, kind) = (root.parse().unwrap(), ObjectKind::Directory);
         let root = Request::MakeDirectory { path, kind, parents: true, is_listed: true };
-        machines.ask(root).unwrap();
+        machines.request(root).unwrap();
         machines
     }
 
@@ -83,13 +83,13 @@ impl Machines {
             notice_min: None,
             egress_bytes_per_second: None,
         };
-        let Reply::Registered(registered) = self.ask(Request::Register(register)).unwrap() else {
-            panic!("a datanode that registers is registered")
-        };
-        self.nodes.push(registered.node);
+        match self.request(Request::Register(register)) {
+            Ok(Reply::Registered(registered)) => self.nodes.push(registered.node),
+            other => panic!("{other:?}"),
+        }
     }
 
-    fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+    fn request(&mut self, request: Request) -> Result<Reply, Refusal> {
         self.now = self.now + Millis(1);
         match self.namenode.prepare(self.now, request) {
             Prepared::Answer(answer) => answer,
@@ -127,14 +127,14 @@ impl Machines {
     }
 
     fn stat(&mut self, request: Request) -> Result<Got, Refusal> {
-        match self.ask(request)? {
+        match self.request(request)? {
             Reply::Stat(stat) => Ok(stat_fields(&stat)),
             other => panic!("no stat: {other:?}"),
         }
     }
 
     fn done(&mut self, request: Request) -> Result<Got, Refusal> {
-        self.ask(request).map(|_| Got::Done)
+        self.request(request).map(|_| Got::Done)
     }
 }
 
@@ -169,7 +169,7 @@ impl Machines {
         if bytes.len() <= INLINE_BYTES_MAX && is_inline {
             request.inline = Some(bytes.to_vec());
         }
-        let stat = match self.ask(Request::Create(request))? {
+        let stat = match self.request(Request::Create(request))? {
             Reply::Stat(stat) => stat,
             Reply::Grant(grant) => {
                 let mut writer = Writer::new(&grant);
@@ -190,7 +190,7 @@ impl Machines {
 
     fn layout(&mut self, path: &Path) -> Result<Layout, Refusal> {
         let request = Request::Lookup { path: path.clone(), offset: 0, bytes: u64::MAX };
-        let Reply::Layout(layout) = self.ask(request)? else { panic!("no layout") };
+        let Reply::Layout(layout) = self.request(request)? else { panic!("no layout") };
         if layout.stat.kind.is_container() {
             return Err(Refusal::IsADirectory { path: path.clone() });
         }
@@ -203,7 +203,7 @@ impl Machines {
         let mut read = self.read(&layout, &[whole])?;
         if layout.stat.delete_after_read {
             let (path, object) = (path.clone(), layout.stat.object);
-            self.ask(Request::DeleteObject { path, object, recursive: false })?;
+            self.request(Request::DeleteObject { path, object, recursive: false })?;
         }
         Ok(read.remove(0))
     }
@@ -225,7 +225,7 @@ impl Machines {
     fn entries(&mut self, path: &Path) -> Result<Vec<Entry>, Refusal> {
         let (path, after) = (path.clone(), String::new());
         let request = Request::List { path, after, limit: u32::MAX, with_attributes: false };
-        match self.ask(request)? {
+        match self.request(request)? {
             Reply::Entries { entries, .. } => Ok(entries),
             other => panic!("no entries: {other:?}"),
         }
@@ -264,7 +264,7 @@ impl Machines {
     fn add_blocks(&mut self, writer: &mut Writer, request: BlockRequest) -> Result<(), Refusal> {
         let BlockRequest { ended, count, avoid } = request;
         let (object, lease) = (writer.object, writer.lease);
-        match self.ask(Request::AddBlocks { object, lease, ended, count, avoid }) {
+        match self.request(Request::AddBlocks { object, lease, ended, count, avoid }) {
             Ok(Reply::Grant(grant)) => {
                 assert!(writer.machine.granted(&grant.blocks), "a block to fill");
                 Ok(())
@@ -278,7 +278,7 @@ impl Machines {
     }
 
     fn open(&mut self, step: &Step, request: Request) -> Result<Got, Refusal> {
-        let Reply::Grant(grant) = self.ask(request)? else { panic!("no grant") };
+        let Reply::Grant(grant) = self.request(request)? else { panic!("no grant") };
         // What is not given a name cannot be written to either.
         let name = step.option("as").unwrap_or("nameless").to_owned();
         self.writers.insert(name, Writer::new(&grant));
@@ -288,7 +288,7 @@ impl Machines {
     fn close(&mut self, writer: &Writer) -> Result<ObjectStat, Refusal> {
         let (object, lease) = (writer.object, writer.lease);
         let (lengths, attributes) = (writer.machine.lengths(), Attributes::none());
-        match self.ask(Request::Seal { object, lease, lengths, attributes })? {
+        match self.request(Request::Seal { object, lease, lengths, attributes })? {
             Reply::Stat(stat) => Ok(stat),
             other => panic!("no stat: {other:?}"),
         }
@@ -335,7 +335,7 @@ impl Machines {
         } else {
             Request::RegisterLimitedJob(Box::new(RegisterLimitedJob { job, limits }))
         };
-        let Reply::Job(info) = self.ask(request)? else { panic!("no job") };
+        let Reply::Job(info) = self.request(request)? else { panic!("no job") };
         self.jobs.insert(step.option("as").unwrap_or_default().to_owned(), info.job);
         Ok(Got::Done)
     }
@@ -359,7 +359,7 @@ impl Machines {
     fn names_step(&mut self, step: &Step, path: Path) -> Result<Got, Refusal> {
         match step.verb.as_str() {
             "stat" => self.stat(Request::Stat { path }),
-            "exists" => Ok(Got::Word(match self.ask(Request::Stat { path }) {
+            "exists" => Ok(Got::Word(match self.request(Request::Stat { path }) {
                 Ok(_) => "yes".to_owned(),
                 Err(Refusal::NotFound { .. } | Refusal::NotADirectory { .. }) => "no".to_owned(),
                 Err(refusal) => return Err(refusal),
@@ -384,7 +384,7 @@ impl Machines {
                     }
                     _ => Request::Delete { path, recursive },
                 };
-                let Reply::Deleted { objects, .. } = self.ask(request)? else { panic!("kept") };
+                let Reply::Deleted { objects, .. } = self.request(request)? else { panic!("kept") };
                 Ok(fields([("objects", objects.to_string())]))
             }
             "set-ttl" => self.done(Request::SetTtl { path, ttl: millis(step.word(1)) }),
@@ -393,7 +393,7 @@ impl Machines {
                 let expected = step.option("if").map(|name| self.objects[name]);
                 self.stat(Request::SetAttributes { path, expected, attributes })
             }
-            "usage" => match self.ask(Request::Usage { path })? {
+            "usage" => match self.request(Request::Usage { path })? {
                 Reply::Usage(usage) => Ok(usage_fields(&usage)),
                 other => panic!("no usage: {other:?}"),
             },
@@ -403,7 +403,7 @@ impl Machines {
 
     fn node_step(&mut self, step: &Step) -> Result<Got, Refusal> {
         if step.verb == "nodes" {
-            let Reply::Nodes(nodes) = self.ask(Request::Nodes { all: false })? else {
+            let Reply::Nodes(nodes) = self.request(Request::Nodes { all: false })? else {
                 panic!("no nodes")
             };
             return Ok(Got::Word(nodes.len().to_string()));
@@ -418,7 +418,7 @@ impl Machines {
             "recommend" => Request::Recommend { node, reason, is_withdrawn: false },
             _ => Request::Cancel { node },
         };
-        match self.ask(request)? {
+        match self.request(request)? {
             Reply::Node(info) => Ok(node_fields(&info)),
             other => panic!("no node: {other:?}"),
         }
@@ -434,7 +434,7 @@ impl Interface for Machines {
         self.now = self.now + PAUSE;
         for (nonce, node) in (1..).zip(self.nodes.clone()) {
             let load = Load::default();
-            let _ = self.ask(Request::Heartbeat(Heartbeat { node, nonce: Nonce(nonce), load }));
+            let _ = self.request(Request::Heartbeat(Heartbeat { node, nonce: Nonce(nonce), load }));
         }
         for command in self.namenode.tick(self.now) {
             self.apply(&command);

@@ -1,4 +1,4 @@
-//! A namenode and datanodes in a few lines: they do what they are asked, or fail as told.
+//! A namenode and datanodes in a few lines: they do what is requested, or fail as set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(super) struct Kept {
     pub(super) candidate: MoveCandidate,
 }
 
-/// One push that was asked for.
+/// One push that was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) at: Instant,
@@ -246,7 +246,7 @@ impl World {
                 Input::Dropped { call, is_done: true }
             }
             MoveOutput::Fetch { .. } | MoveOutput::Forecast { .. } => {
-                unreachable!("the relocator asks")
+                unreachable!("the relocator requests these")
             }
         }
     }
@@ -287,7 +287,7 @@ impl World {
         let why = "the move was given up".to_owned();
         let kept = self.blocks.get_mut(&block).unwrap();
         let Some((planned, tier, purpose)) = self.reserved.remove(&block) else {
-            // Said again, because the answer was lost.
+            // Sent again, because the answer was lost.
             let is_done = kept.home == to || kept.candidate.copy.is_some_and(|it| it.0 == to);
             return match is_done {
                 true => Ok(Epoch(9)),

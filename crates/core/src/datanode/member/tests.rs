@@ -130,7 +130,7 @@ fn node_beats_reports_and_repeats_round_by_round() {
 }
 
 #[test]
-fn fenced_node_asks_more_often() {
+fn fenced_node_sends_heartbeats_more_often() {
     let mut rig = Rig::resting();
     rig.member.registration_mut().order(rig.now, true);
     rig.waits(HEARTBEAT);
@@ -140,7 +140,7 @@ fn fenced_node_asks_more_often() {
 }
 
 #[test]
-fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_again() {
+fn slow_namenode_gets_the_next_heartbeat_and_one_that_broke_off_a_registration() {
     let mut rig = Rig::resting();
     let retry = Refusal::RetryAfter { after: Millis(1), why: String::new() };
     for failure in [CallFailure::Busy, refused(retry)] {
@@ -162,7 +162,7 @@ fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_
 }
 
 #[test]
-fn namenode_of_another_term_is_told_of_the_place_in_the_log_before() {
+fn namenode_of_another_term_gets_the_earlier_position_in_the_log() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
     let other = Some(LogPosition { term: Term(2), index: 3 });

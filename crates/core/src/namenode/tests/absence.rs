@@ -43,7 +43,7 @@ impl Rig {
             egress_bytes_per_second: None,
         };
         let wiped = Some(Wiped { node: NodeId(77), blocks: 3, bytes: 4096 });
-        match self.ask(Request::Join(Box::new(Join { register, seen, wiped }))).unwrap() {
+        match self.call(Request::Join(Box::new(Join { register, seen, wiped }))).unwrap() {
             Reply::Joined(joined) => {
                 (joined.registered.node, joined.is_continuation, joined.position.unwrap())
             }
@@ -160,7 +160,7 @@ fn starts_with_a_wrong_clock_do_not_use_the_numbers_up() {
 }
 
 #[test]
-fn node_that_was_told_more_than_the_log_has_is_answered_so_and_it_is_reported_once() {
+fn node_with_a_position_past_the_log_is_answered_so_and_it_is_reported_once() {
     let mut rig = Rig::new();
     rig.start_again(Millis(0), 1);
     let (_, is_continuation, position) = rig.join(1, None);
@@ -172,9 +172,9 @@ fn node_that_was_told_more_than_the_log_has_is_answered_so_and_it_is_reported_on
     assert!(rig.join(1, Some(position)).1, "the next term goes on from there");
     assert!(!rig.join(1, Some(ahead)).1);
     assert!(!rig.join(1, Some(ahead)).1);
-    assert!(!rig.join(2, Some(LogPosition { term: Term(9), index: 1 })).1, "nobody knows it");
-    let told: Vec<EventKind> = rig.events();
-    let missing: Vec<_> = told
+    assert!(!rig.join(2, Some(LogPosition { term: Term(9), index: 1 })).1, "it is unknown");
+    let kinds: Vec<EventKind> = rig.events();
+    let missing: Vec<_> = kinds
         .iter()
         .filter_map(|kind| match kind {
             EventKind::LogEndLost { commands, .. } => Some(*commands),
@@ -182,7 +182,7 @@ fn node_that_was_told_more_than_the_log_has_is_answered_so_and_it_is_reported_on
         })
         .collect();
     // Two of the three were known nodes, one joined anew: its wiped blocks count as lost.
-    assert_eq!(missing.len(), 2, "{told:?}");
+    assert_eq!(missing.len(), 2, "{kinds:?}");
     assert!(missing[0].is_some_and(|commands| (90..=100).contains(&commands)), "{missing:?}");
     assert_eq!(missing[1], None);
     assert_eq!(rig.namenode.catalog().report().bytes, 4096);
@@ -199,19 +199,19 @@ fn blocks_of_a_lost_log_end_are_kept_at_first_then_counted_once_and_dropped() {
     let blocks = vec![held(kept, 10), held(BlockId(next + 5), 100), held(BlockId(next + 6), 50)];
     let report = Request::BlockReport { node: NodeId(1), blocks };
     for _ in 0..10 {
-        assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+        assert_eq!(rig.call(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
         assert_eq!(rig.namenode.catalog().report().blocks, 0, "nothing is lost yet");
         rig.pass(Millis(2_990));
     }
     rig.pass(Millis(1000));
     for _ in 0..3 {
-        let Reply::Drop { blocks } = rig.ask(report.clone()).unwrap() else { panic!() };
+        let Reply::Drop { blocks } = rig.call(report.clone()).unwrap() else { panic!() };
         assert_eq!(blocks, [BlockId(next + 5), BlockId(next + 6)]);
         let report = rig.namenode.catalog().report();
         assert_eq!((report.blocks, report.bytes), (2, 150));
     }
-    let from_nobody = Request::BlockReport { node: NodeId(55), blocks: vec![] };
-    assert!(matches!(rig.ask(from_nobody), Err(Refusal::NodeGone { .. })));
+    let from_unknown = Request::BlockReport { node: NodeId(55), blocks: vec![] };
+    assert!(matches!(rig.call(from_unknown), Err(Refusal::NodeGone { .. })));
 }
 
 #[test]
@@ -223,12 +223,12 @@ fn what_an_earlier_start_has_counted_as_lost_is_dropped_at_once_after_the_next()
     let block = BlockId(next + 5);
     let blocks = vec![HeldBlock { block, epoch: Epoch(1), length: 100, tier: Tier::Dram }];
     let report = Request::BlockReport { node: NodeId(1), blocks };
-    assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
     rig.pass(Millis(30_001));
     // The node does not receive this answer.
-    rig.ask(report.clone()).unwrap();
+    rig.call(report.clone()).unwrap();
     rig.start_again(Millis(10), 3);
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![block] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![block] }));
     let lost = rig.namenode.catalog().report();
     assert_eq!((lost.blocks, lost.bytes), (1, 100), "it is counted once");
 }
@@ -240,14 +240,14 @@ fn what_a_lost_log_end_had_put_into_the_object_tier_is_kept_at_first() {
     let next = rig.namenode.catalog().numbers().block;
     rig.start_again(Millis(0), 1);
     rig.start_again(Millis(10), 2);
-    // Any node that finds an object asks whether it may be deleted, without its length.
+    // Any node that finds an object queries whether it may be deleted, without its length.
     let held = |block, epoch| HeldBlock { block, epoch, length: 0, tier: Tier::Object };
     let blocks = vec![held(known, Epoch(2)), held(BlockId(next + 5), Epoch(1))];
     let report = Request::BlockReport { node: NodeId(1), blocks };
-    assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
     rig.pass(Millis(30_001));
     let blocks = vec![known, BlockId(next + 5)];
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks }));
     assert_eq!(rig.namenode.catalog().report().blocks, 0, "each node finds it: it is not counted");
 }
 
@@ -256,7 +256,7 @@ fn what_the_log_itself_has_given_up_is_dropped_at_once_after_a_start() {
     let mut rig = Rig::with_nodes(2);
     let block = rig.put("/file", 1000).blocks[0];
     let deleted = rig.put("/deleted", 10).blocks[0].block;
-    rig.ask(Request::Delete { path: path("/deleted"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: path("/deleted"), recursive: false }).unwrap();
     rig.start_again(Millis(0), 1);
     rig.start_again(Millis(10), 2);
     let other = NodeId(3 - block.home.unwrap().0);
@@ -264,7 +264,7 @@ fn what_the_log_itself_has_given_up_is_dropped_at_once_after_a_start() {
     let blocks = vec![held(block.block), held(deleted)];
     let dropped = vec![block.block, deleted];
     let report = Request::BlockReport { node: other, blocks };
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: dropped }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: dropped }));
 }
 
 /// The log is put back to where a block was at its first home; the lost end had moved it.
@@ -290,13 +290,13 @@ pub(super) fn missing(rig: &Rig, node: NodeId, block: BlockId) -> Request {
 #[test]
 fn block_that_a_lost_log_end_had_moved_is_found_where_it_went() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
-    // The old home has obeyed and has nothing; it says so first, and is not believed yet.
+    // The old home has obeyed and has nothing; it reports that first, and is not believed yet.
     let lacks = missing(&rig, home, held.block);
-    assert!(matches!(rig.ask(lacks.clone()), Err(Refusal::RetryAfter { .. })));
+    assert!(matches!(rig.call(lacks.clone()), Err(Refusal::RetryAfter { .. })));
     let report = Request::BlockReport { node: other, blocks: vec![held] };
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![] }));
     rig.pass(Millis(10_001));
-    rig.ask(missing(&rig, home, held.block)).unwrap();
+    rig.call(missing(&rig, home, held.block)).unwrap();
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(2)));
     assert_eq!(layout.stat.lost_bytes, 0);
@@ -310,7 +310,7 @@ fn node_whose_place_is_taken_stays_while_others_may_have_its_blocks() {
     assert!(matches!(elsewhere, Err(Refusal::NameInUse { .. })), "it never saw the first one go");
     let taker = rig.register_as(&name, &address, Nonce(501)).unwrap();
     assert_eq!(rig.namenode.catalog().node_policy(home).unwrap().0, Policy::Active);
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     let why = String::new();
     rig.log_and_apply(Command { at: rig.now, action: Action::NodeDead { node: home, why } })
         .unwrap();
@@ -342,12 +342,12 @@ fn move_that_was_stored_when_the_log_ends_is_found_at_its_target() {
     let (mut rig, held, home, other) = reserved_when_the_log_ends();
     let short = HeldBlock { length: 999, ..held };
     let report = |blocks| Request::BlockReport { node: other, blocks };
-    rig.ask(report(vec![short])).unwrap();
+    rig.call(report(vec![short])).unwrap();
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(home), "it is still coming");
-    assert_eq!(rig.ask(report(vec![held])), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report(vec![held])), Ok(Reply::Drop { blocks: vec![] }));
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), held.epoch));
-    rig.ask(report(vec![held])).unwrap();
+    rig.call(report(vec![held])).unwrap();
     assert_eq!(rig.layout("/file").unwrap(), layout, "it is committed once");
 }
 
@@ -362,18 +362,18 @@ fn manager_takes_no_epoch_and_no_copy_before_the_nodes_have_reported() {
         Request::Reserve { holder, moves: Vec::new() },
     ];
     for request in &requests {
-        let refused = rig.ask(request.clone());
+        let refused = rig.call(request.clone());
         assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
     }
     rig.pass(Millis(3_000));
-    let refused = rig.ask(requests[0].clone());
+    let refused = rig.call(requests[0].clone());
     assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
     for node in [NodeId(1), other, NodeId(2)] {
         let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
         let (after, limit) = (BlockId(0), 10);
-        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+        rig.call(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
     }
-    rig.ask(requests[0].clone()).unwrap();
+    rig.call(requests[0].clone()).unwrap();
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn move_that_is_stored_long_after_a_start_waits_for_its_commit() {
     let (mut rig, held, home, other) = reserved_when_the_log_ends();
     rig.pass(Millis(30_001));
     let report = Request::BlockReport { node: other, blocks: vec![held] };
-    rig.ask(report).unwrap();
+    rig.call(report).unwrap();
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(home));
 }
 
@@ -392,12 +392,12 @@ fn block_that_a_lost_log_end_had_moved_into_the_object_tier_is_found_there() {
     // A node that only finds the object does not serve it.
     let found = HeldBlock { length: 0, ..held };
     let report = |node, held| Request::BlockReport { node, blocks: vec![held] };
-    assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
-    assert_eq!(rig.ask(report(other, held)), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report(other, held)), Ok(Reply::Drop { blocks: vec![] }));
     let view = rig.namenode.catalog().block_view(held.block).unwrap();
     assert_eq!(view.copy, Some((other, Tier::Object, held.epoch)));
     rig.pass(Millis(30_001));
-    assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn block_that_a_lost_log_end_had_moved_away_and_back_is_read_where_it_is() {
     let (mut rig, held, home, _) = moved_by_a_lost_end();
     let held = HeldBlock { epoch: Epoch(3), ..held };
     let report = Request::BlockReport { node: home, blocks: vec![held] };
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![] }));
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(home), Epoch(3)));
 }
@@ -415,7 +415,7 @@ fn epoch_that_no_log_can_have_given_out_changes_nothing() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
     let report = |rig: &mut Rig, node, epoch| {
         let blocks = vec![HeldBlock { epoch: Epoch(epoch), ..held }];
-        rig.ask(Request::BlockReport { node, blocks }).unwrap();
+        rig.call(Request::BlockReport { node, blocks }).unwrap();
         rig.namenode.catalog().block_view(held.block).unwrap()
     };
     for node in [home, other] {
@@ -432,7 +432,7 @@ fn block_that_a_lost_log_end_had_moved_off_a_leaving_node_is_at_home_where_it_we
     let (mut rig, held, home, other) = moved_by_a_lost_end();
     rig.give_notice(home);
     let report = Request::BlockReport { node: other, blocks: vec![held] };
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![] }));
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(2)));
 }
@@ -448,11 +448,11 @@ fn writer_whose_blocks_the_log_has_lost_writes_nothing_behind_the_gap() {
     // The lost end had ended the first block and granted another, which is empty and refused.
     let ended = vec![BlockLength { block: lost, length: 0 }];
     let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
-    assert_eq!(rig.ask(more).unwrap_err(), Refusal::LeaseEnded { object });
+    assert_eq!(rig.call(more).unwrap_err(), Refusal::LeaseEnded { object });
     let lengths = vec![BlockLength { block: lost, length: 10 }];
     let attributes = sanderling_protocol::message::Attributes::none();
     let seal = Request::Seal { object, lease, lengths, attributes };
-    assert_eq!(rig.ask(seal).unwrap_err(), Refusal::LeaseEnded { object });
+    assert_eq!(rig.call(seal).unwrap_err(), Refusal::LeaseEnded { object });
 }
 
 /// The log has lost that the first block was full: what is written behind it would be read at the
@@ -465,19 +465,19 @@ fn bytes_behind_a_block_whose_end_the_log_has_lost_are_refused() {
     let (object, lease) = (grant.object, grant.lease);
     let (first, full) = (grant.blocks[0].block, grant.blocks[0].bytes_max);
     let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid: Vec::new() };
-    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(more).unwrap() else { panic!("not a grant") };
     let of = |block, length| BlockLength { block, length };
     let second = more.blocks[0].block;
     let publish = |lengths| Request::Publish { object, lease, lengths };
     // Publishing bytes of the first block was lost here, or else those behind 1,000.
     for kept in [0, 1000] {
-        rig.ask(publish(vec![of(first, kept)])).unwrap();
-        let behind = rig.ask(publish(vec![of(second, 10)]));
+        rig.call(publish(vec![of(first, kept)])).unwrap();
+        let behind = rig.call(publish(vec![of(second, 10)]));
         assert_eq!(behind.unwrap_err(), Refusal::LeaseEnded { object });
     }
     // A writer that names both has lost nothing.
-    assert_eq!(rig.ask(publish(vec![of(first, full), of(second, 10)])), Ok(Reply::Done));
-    assert_eq!(rig.ask(publish(vec![of(second, 20)])), Ok(Reply::Done));
+    assert_eq!(rig.call(publish(vec![of(first, full), of(second, 10)])), Ok(Reply::Done));
+    assert_eq!(rig.call(publish(vec![of(second, 20)])), Ok(Reply::Done));
 }
 
 /// A log of an earlier program may have accepted them: what it contains is applied as it was then.
@@ -487,9 +487,9 @@ fn log_without_rules_keeps_bytes_behind_a_block_that_was_left_out() {
     let grant = rig.create("/file").unwrap();
     let (object, lease) = (grant.object, grant.lease);
     let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid: Vec::new() };
-    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(more).unwrap() else { panic!("not a grant") };
     let lengths = vec![BlockLength { block: more.blocks[0].block, length: 10 }];
-    assert_eq!(rig.ask(Request::Publish { object, lease, lengths }), Ok(Reply::Done));
+    assert_eq!(rig.call(Request::Publish { object, lease, lengths }), Ok(Reply::Done));
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn grant_that_is_repeated_names_the_blocks_of_a_node_that_is_gone() {
     let grant = rig.create_with(create.clone()).unwrap();
     let granted = grant.blocks[0];
     let (node, reason) = (granted.node.into(), String::new());
-    rig.ask(Request::Notice { node, deadline_millis: 5, reason }).unwrap();
+    rig.call(Request::Notice { node, deadline_millis: 5, reason }).unwrap();
     rig.pass(Millis(10));
     let again = rig.create_with(create).unwrap();
     let gone = GrantedBlock { node: NodeId(0), epoch: Epoch(2), bytes_max: 0, ..granted };
@@ -508,9 +508,9 @@ fn grant_that_is_repeated_names_the_blocks_of_a_node_that_is_gone() {
     let (object, lease) = (grant.object, grant.lease);
     let ended = vec![BlockLength { block: granted.block, length: 0 }];
     let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
-    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(more).unwrap() else { panic!("not a grant") };
     let lengths = vec![BlockLength { block: more.blocks[0].block, length: 10 }];
-    assert_eq!(rig.ask(Request::Publish { object, lease, lengths }), Ok(Reply::Done));
+    assert_eq!(rig.call(Request::Publish { object, lease, lengths }), Ok(Reply::Done));
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn home_at_an_epoch_of_a_lost_log_end_is_read_although_it_was_given_again() {
     let purpose = sanderling_protocol::message::MovePurpose::Rebalance;
     assert_eq!(rig.begin(id, Epoch(1), NodeId(3 - home.0), purpose), Ok(Epoch(2)));
     let held = HeldBlock { block: id, epoch: Epoch(2), length: 1000, tier: Tier::Dram };
-    rig.ask(Request::BlockReport { node: home, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: home, blocks: vec![held] }).unwrap();
     let view = rig.namenode.catalog().block_view(id).unwrap();
     assert_eq!((view.home, view.epoch, view.reserved), (Some(home), Epoch(2), None));
 }
@@ -538,7 +538,7 @@ fn copy_that_a_lost_log_end_had_made_again_is_read_as_it_is_held() {
     rig.start_again(Millis(10), 2);
     let held = HeldBlock { block, epoch: Epoch(4), length: 1000, tier: Tier::Dram };
     let report = Request::BlockReport { node: other, blocks: vec![held] };
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![] }));
     rig.give_notice(home);
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(4)));
@@ -556,11 +556,11 @@ fn copy_is_read_at_an_epoch_of_a_lost_log_end_although_it_was_given_again() {
     let purpose = sanderling_protocol::message::MovePurpose::Rebalance;
     for epoch in [3, 4] {
         assert_eq!(rig.begin(block, Epoch(1), third, purpose), Ok(Epoch(epoch)));
-        rig.ask(Request::Abandon { holder: Nonce(99), blocks: vec![block] }).unwrap();
+        rig.call(Request::Abandon { holder: Nonce(99), blocks: vec![block] }).unwrap();
     }
     let held = HeldBlock { block, epoch: Epoch(4), length: 1000, tier: Tier::Dram };
     let report = Request::BlockReport { node: other, blocks: vec![held] };
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![] }));
     rig.give_notice(home);
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(4)));
@@ -574,11 +574,11 @@ fn short_copy_of_a_lost_log_end_is_dropped_and_reported_once() {
     rig.start_again(Millis(10), 2);
     let held = HeldBlock { block, epoch: Epoch(4), length: 10, tier: Tier::Dram };
     let report = Request::BlockReport { node: other, blocks: vec![held] };
-    let dropped = rig.ask(report.clone()).unwrap();
+    let dropped = rig.call(report.clone()).unwrap();
     assert_eq!(dropped, Reply::Drop { blocks: vec![block] });
     assert_eq!(rig.namenode.catalog().block_view(block).unwrap().copy, None);
     let logged = rig.log.len();
-    rig.ask(report).unwrap();
+    rig.call(report).unwrap();
     assert_eq!(rig.log.len(), logged);
 }
 
@@ -593,12 +593,12 @@ fn copy_gives_way_to_what_a_lost_log_end_had_made_later_elsewhere() {
     let held = HeldBlock { block, epoch: Epoch(4), length: 1000, tier: Tier::Dram };
     let report = Request::BlockReport { node: third, blocks: vec![held, held] };
     rig.orders.clear();
-    assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
     let spares_it = rig.orders.iter().all(|order| order.node != third);
     assert!(spares_it, "a page that names a block twice: {:?}", rig.orders);
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![] }));
     rig.pass(Millis(10_001));
-    rig.ask(missing(&rig, home, block)).unwrap();
+    rig.call(missing(&rig, home, block)).unwrap();
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(third), Epoch(4)));
     assert_eq!(layout.stat.lost_bytes, 0);
@@ -612,7 +612,7 @@ fn copy_older_than_what_a_lost_log_end_made_of_the_home_is_dropped() {
     rig.start_again(Millis(10), 2);
     let held = HeldBlock { block, epoch: Epoch(5), length: 1000, tier: Tier::Dram };
     let report = Request::BlockReport { node: home, blocks: vec![held] };
-    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.call(report), Ok(Reply::Drop { blocks: vec![] }));
     let view = rig.namenode.catalog().block_view(block).unwrap();
     assert_eq!((view.epoch, view.copy.is_none()), (Epoch(5), true));
 }
@@ -620,7 +620,7 @@ fn copy_older_than_what_a_lost_log_end_made_of_the_home_is_dropped() {
 fn job(rig: &mut Rig, lease: Millis) -> sanderling_protocol::JobId {
     let hints = JobHints::default();
     let request = RegisterJob { path: path("/job"), lease, quota_bytes: None, hints };
-    match rig.ask(Request::RegisterJob(request)).unwrap() {
+    match rig.call(Request::RegisterJob(request)).unwrap() {
         Reply::Job(job) => job.job,
         other => panic!("{other:?}"),
     }
@@ -632,7 +632,7 @@ fn absence_counts_against_no_lease_and_no_time_to_live() {
     let job = job(&mut rig, Millis(5000));
     rig.put("/job/file", 10);
     rig.put("/short", 10);
-    rig.ask(Request::SetTtl { path: path("/short"), ttl: Some(Millis(3000)) }).unwrap();
+    rig.call(Request::SetTtl { path: path("/short"), ttl: Some(Millis(3000)) }).unwrap();
     let grant = rig.create("/open").unwrap();
     let _ = rig.namenode.begin(rig.now, Term(1), 0, 0);
     rig.pass(Millis(400));
@@ -641,16 +641,16 @@ fn absence_counts_against_no_lease_and_no_time_to_live() {
     let command = rig.namenode.listened(rig.now).expect("an absence");
     assert_eq!(command.action, Action::Absent { absence: Millis(60_000) });
     rig.log_and_apply(command).unwrap();
-    assert!(rig.namenode.listened(rig.now).is_none(), "told once");
+    assert!(rig.namenode.listened(rig.now).is_none(), "sent once");
     rig.pass(Millis(2500));
     assert!(rig.stat("/short").is_ok());
     assert_eq!(rig.stat("/short").unwrap().expires_in, Some(Millis(100)));
     rig.pass(Millis(101));
     assert!(rig.stat("/short").is_err());
-    rig.ask(Request::RenewJob { job }).unwrap();
+    rig.call(Request::RenewJob { job }).unwrap();
     rig.seal(&grant, &[10]).unwrap();
     rig.pass(Millis(5000));
-    assert!(rig.stat("/job").is_err(), "a job that nobody renews ends");
+    assert!(rig.stat("/job").is_err(), "a job without renewal ends");
 }
 
 #[test]
@@ -661,13 +661,13 @@ fn repetition_that_waited_for_the_end_of_an_absence_revives_no_cancelled_notice(
     let repeat = |rig: &mut Rig, known_ago| {
         let (deadline_millis, reason) = (Some(60_000), "spot".to_owned());
         let repeat = Repeat { node, nonce, deadline_millis, reason, known_ago };
-        rig.ask(Request::Repeat(repeat)).unwrap();
+        rig.call(Request::Repeat(repeat)).unwrap();
         rig.policy(node)
     };
     let _ = rig.namenode.begin(rig.now, Term(1), 0, 0);
     rig.notice(node, 60_000).unwrap();
-    rig.ask(Request::Cancel { node: node.into() }).unwrap();
-    // It was sent a second after the datanode last knew, and then nobody read it.
+    rig.call(Request::Cancel { node: node.into() }).unwrap();
+    // It was sent a second after the datanode's last answer, and then it was not read.
     rig.now = rig.now + Millis(12_000);
     let absent = rig.namenode.listened(rig.now).expect("an absence");
     rig.log_and_apply(absent).unwrap();
@@ -696,7 +696,7 @@ fn record_of_an_absence_on_a_slow_disk_makes_no_other() {
 }
 
 #[test]
-fn absence_that_the_journal_refused_is_told_again() {
+fn absence_that_the_journal_refused_is_logged_again() {
     let mut rig = Rig::with_nodes(1);
     let _ = rig.namenode.begin(rig.now, Term(1), 0, 0);
     rig.now = rig.now + Millis(2000);
@@ -714,9 +714,9 @@ fn start_renews_every_lease() {
     rig.pass(Millis(4900));
     rig.start_again(Millis(3_600_000), 1);
     rig.pass(Millis(4900));
-    let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!() };
+    let Reply::Jobs(jobs) = rig.call(Request::Jobs).unwrap() else { panic!() };
     assert_eq!(jobs[0].remaining, Millis(100));
-    rig.ask(Request::RenewJob { job }).unwrap();
+    rig.call(Request::RenewJob { job }).unwrap();
     rig.seal(&grant, &[10]).unwrap();
 }
 
@@ -726,7 +726,7 @@ fn notice_waits_for_a_namenode_that_was_away() {
     let layout = rig.put("/file", 10);
     let home = layout.blocks[0].home.unwrap();
     let reason = String::new();
-    rig.ask(Request::Notice { node: home.into(), deadline_millis: 3000, reason }).unwrap();
+    rig.call(Request::Notice { node: home.into(), deadline_millis: 3000, reason }).unwrap();
     rig.start_again(Millis(60_000), 1);
     rig.pass(Millis(9000));
     assert_eq!(rig.namenode.catalog().node_policy(home).unwrap().0, Policy::Draining);
@@ -741,13 +741,13 @@ fn times_to_live_that_are_set_again_or_never_come_leave_nothing_behind() {
     let before = rig.namenode.catalog().due_count();
     for ttl in 1..1000 {
         let ttl = Some(Millis(1_000_000 + (ttl * 7919) % 1000));
-        rig.ask(Request::SetTtl { path: path("/file"), ttl }).unwrap();
+        rig.call(Request::SetTtl { path: path("/file"), ttl }).unwrap();
     }
     assert_eq!(rig.namenode.catalog().due_count(), before + 1);
-    rig.ask(Request::SetTtl { path: path("/file"), ttl: None }).unwrap();
+    rig.call(Request::SetTtl { path: path("/file"), ttl: None }).unwrap();
     assert_eq!(rig.namenode.catalog().due_count(), before);
-    rig.ask(Request::SetTtl { path: path("/file"), ttl: Some(Millis(1_000_000)) }).unwrap();
-    rig.ask(Request::Delete { path: path("/file"), recursive: false }).unwrap();
+    rig.call(Request::SetTtl { path: path("/file"), ttl: Some(Millis(1_000_000)) }).unwrap();
+    rig.call(Request::Delete { path: path("/file"), recursive: false }).unwrap();
     assert_eq!(rig.namenode.catalog().due_count(), before);
 }
 
@@ -770,7 +770,7 @@ fn time_in_which_the_journal_takes_no_change_counts_against_no_lease() {
     rig.start_again(Millis(0), 1);
     let (lease, hints) = (Millis(5000), JobHints::default());
     let request = RegisterJob { path: path("/job"), lease, quota_bytes: None, hints };
-    let Reply::Job(job) = rig.ask(Request::RegisterJob(request)).unwrap() else { panic!() };
+    let Reply::Job(job) = rig.call(Request::RegisterJob(request)).unwrap() else { panic!() };
     assert_eq!(rig.namenode.listened(rig.now), None);
     // For twice the lease every renewal is refused, and so is what time makes necessary.
     for _ in 0..100 {
@@ -789,10 +789,11 @@ fn time_in_which_the_journal_takes_no_change_counts_against_no_lease() {
     for command in rig.namenode.tick(now) {
         rig.log_and_apply(command).unwrap();
     }
-    rig.ask(Request::RenewJob { job: job.job }).unwrap();
+    rig.call(Request::RenewJob { job: job.job }).unwrap();
     // Served again, time counts.
     assert_eq!(rig.namenode.listened(now), None);
     rig.namenode.committed(now, now);
     rig.pass(Millis(5001));
-    assert!(matches!(rig.ask(Request::RenewJob { job: job.job }), Err(Refusal::UnknownJob { .. })));
+    let renewed = rig.call(Request::RenewJob { job: job.job });
+    assert!(matches!(renewed, Err(Refusal::UnknownJob { .. })));
 }

@@ -1,4 +1,4 @@
-//! Blocks in the object tier: who serves them when their node goes.
+//! Blocks in the object tier: which node serves them when their node goes.
 
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose, Register};
@@ -26,7 +26,7 @@ impl Rig {
             notice_min: None,
             egress_bytes_per_second: None,
         };
-        match self.ask(Request::Register(request)).unwrap() {
+        match self.call(Request::Register(request)).unwrap() {
             Reply::Registered(registered) => registered.node,
             other => panic!("{other:?}"),
         }
@@ -38,17 +38,17 @@ impl Rig {
         let location = self.put("/stored", 10_000).blocks[0];
         let (block, from_epoch) = (location.block, location.epoch);
         let moves = vec![MoveProposal { block, from_epoch, to, tier: Tier::Object, purpose }];
-        let reserved = self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap();
+        let reserved = self.call(Request::Reserve { holder: MANAGER, moves }).unwrap();
         let Reply::Epochs(epochs) = reserved else { panic!("{reserved:?}") };
         let to_epoch = *epochs[0].as_ref().unwrap();
         let moves = vec![MoveCommit { block, from_epoch, to_epoch, to, length: 10_000 }];
-        self.ask(Request::Commit { holder: MANAGER, moves }).unwrap();
+        self.call(Request::Commit { holder: MANAGER, moves }).unwrap();
         (block, to_epoch)
     }
 
     fn noticed(&mut self, node: NodeId, deadline_millis: i64) {
         let reason = "spot".to_owned();
-        self.ask(Request::Notice { node: node.into(), deadline_millis, reason }).unwrap();
+        self.call(Request::Notice { node: node.into(), deadline_millis, reason }).unwrap();
     }
 
     fn home(&self, block: BlockId) -> (Option<NodeId>, Epoch) {
@@ -64,9 +64,9 @@ impl Rig {
         adopt.flatten().collect()
     }
 
-    fn is_wanted(&mut self, asks: NodeId, (block, epoch): (BlockId, Epoch)) -> bool {
+    fn is_wanted(&mut self, node: NodeId, (block, epoch): (BlockId, Epoch)) -> bool {
         let blocks = vec![HeldBlock { block, epoch, length: 0, tier: Tier::Object }];
-        match self.ask(Request::BlockReport { node: asks, blocks }).unwrap() {
+        match self.call(Request::BlockReport { node, blocks }).unwrap() {
             Reply::Drop { blocks } => blocks.is_empty(),
             other => panic!("{other:?}"),
         }
@@ -76,7 +76,7 @@ impl Rig {
 fn rig() -> (Rig, NodeId, NodeId) {
     let mut rig = Rig::with_nodes(1);
     let (name, lease) = ("manager".to_owned(), Millis(600_000));
-    rig.ask(Request::Manage { holder: MANAGER, name, lease }).unwrap();
+    rig.call(Request::Manage { holder: MANAGER, name, lease }).unwrap();
     let first = rig.register_with_store("store-1");
     let second = rig.register_with_store("store-2");
     (rig, first, second)
@@ -132,7 +132,7 @@ fn object_is_wanted_while_any_node_serves_it_and_never_again_after() {
     rig.noticed(first, 60_000);
     assert!(rig.is_wanted(first, stored), "the other one serves it");
     let path = super::path("/stored");
-    rig.ask(Request::Delete { path, recursive: false }).unwrap();
+    rig.call(Request::Delete { path, recursive: false }).unwrap();
     assert!(!rig.is_wanted(second, stored));
 }
 
@@ -144,15 +144,15 @@ fn bytes_published_after_their_block_moved_to_the_object_tier_are_safe() {
     let (block, from_epoch, to, tier) = (granted.block, granted.epoch, first, Tier::Object);
     rig.noticed(granted.node, 60_000);
     let moves = vec![MoveProposal { block, from_epoch, to, tier, purpose: MovePurpose::Relocate }];
-    let reserved = rig.ask(Request::Reserve { holder: MANAGER, moves }).unwrap();
+    let reserved = rig.call(Request::Reserve { holder: MANAGER, moves }).unwrap();
     let Reply::Epochs(epochs) = reserved else { panic!("{reserved:?}") };
     let to_epoch = *epochs[0].as_ref().unwrap();
     let moves = vec![MoveCommit { block, from_epoch, to_epoch, to, length: 10_000 }];
-    rig.ask(Request::Commit { holder: MANAGER, moves }).unwrap();
+    rig.call(Request::Commit { holder: MANAGER, moves }).unwrap();
     assert_eq!(rig.home(block), (Some(first), to_epoch));
     rig.seal(&grant, &[10_000]).unwrap();
     assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
-    rig.ask(Request::Delete { path: "/written".parse().unwrap(), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: "/written".parse().unwrap(), recursive: false }).unwrap();
     assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
 }
 

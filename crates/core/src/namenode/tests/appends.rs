@@ -18,7 +18,7 @@ struct OpenFile {
 
 fn append(rig: &mut Rig, name: &str) -> Result<Grant, Refusal> {
     let writer = rig.nonce();
-    match rig.ask(Request::Append { path: path(name), writer })? {
+    match rig.call(Request::Append { path: path(name), writer })? {
         Reply::Grant(grant) => Ok(grant),
         other => panic!("{other:?}"),
     }
@@ -31,7 +31,7 @@ fn add(
     ended: Vec<BlockLength>,
     (count, avoid): (u32, Vec<NodeId>),
 ) -> Result<Vec<BlockId>, Refusal> {
-    match rig.ask(Request::AddBlocks { object, lease, ended, count, avoid })? {
+    match rig.call(Request::AddBlocks { object, lease, ended, count, avoid })? {
         Reply::Grant(grant) => Ok(grant.blocks.iter().map(|block| block.block).collect()),
         other => panic!("{other:?}"),
     }
@@ -42,7 +42,7 @@ fn publish(
     (object, lease): (ObjectId, LeaseId),
     lengths: Vec<BlockLength>,
 ) -> Result<Reply, Refusal> {
-    rig.ask(Request::Publish { object, lease, lengths })
+    rig.call(Request::Publish { object, lease, lengths })
 }
 
 /// Answers those of the orders that are for one of these nodes, as nodes that hold what was
@@ -65,7 +65,7 @@ fn answer(rig: &mut Rig, nodes: &[NodeId], bytes: u32) {
 fn close_of_an_append_looks_at_none_of_the_blocks_of_before() {
     let mut rig = Rig::with_nodes(2);
     let value = Create { inline: Some(b"value".to_vec()), ..rig.file("/file") };
-    rig.ask(Request::Create(value)).unwrap();
+    rig.call(Request::Create(value)).unwrap();
     for round in 0..100 {
         let grant = append(&mut rig, "/file").unwrap();
         let of = (grant.object, grant.lease);
@@ -153,9 +153,9 @@ fn act(rig: &mut Rig, draw: &mut Draw, file: &mut OpenFile) {
         5..9 => _ = publish(rig, (object, lease), lengths),
         9..12 => {
             let attributes = Attributes::none();
-            let _ = rig.ask(Request::Seal { object, lease, lengths, attributes });
+            let _ = rig.call(Request::Seal { object, lease, lengths, attributes });
         }
-        12 => _ = rig.ask(Request::Abort { object, lease }),
+        12 => _ = rig.call(Request::Abort { object, lease }),
         13 => rig.pass(Millis(10_001)),
         14 => {
             let nodes = rig.namenode.catalog().node_ids(false);

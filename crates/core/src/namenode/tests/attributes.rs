@@ -20,7 +20,7 @@ impl Rig {
 
     fn put_value(&mut self, request: Create) -> Result<ObjectId, Refusal> {
         let request = Create { inline: Some(b"value".to_vec()), ..request };
-        match self.ask(Request::Create(request))? {
+        match self.call(Request::Create(request))? {
             Reply::Stat(stat) => Ok(stat.object),
             other => panic!("{other:?}"),
         }
@@ -32,12 +32,12 @@ impl Rig {
         expected: Option<ObjectId>,
         attributes: Attributes,
     ) -> Result<Reply, Refusal> {
-        self.ask(Request::SetAttributes { path: path(name), expected, attributes })
+        self.call(Request::SetAttributes { path: path(name), expected, attributes })
     }
 
     fn listed(&mut self, name: &str, with_attributes: bool) -> Vec<Entry> {
         let (path, after) = (path(name), String::new());
-        match self.ask(Request::List { path, after, limit: 10, with_attributes }).unwrap() {
+        match self.call(Request::List { path, after, limit: 10, with_attributes }).unwrap() {
             Reply::Entries { entries, .. } => entries,
             other => panic!("{other:?}"),
         }
@@ -54,10 +54,10 @@ fn attributes_are_kept_with_the_object_and_go_with_it() {
     let lengths = vec![super::length(grant.blocks[0].block, 10)];
     let (object, lease) = (grant.object, grant.lease);
     let attributes = of(&[("b", "2"), ("c", "2")]);
-    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    rig.call(Request::Seal { object, lease, lengths, attributes }).unwrap();
     let both = of(&[("a", "1"), ("b", "2"), ("c", "2")]);
     assert_eq!(rig.stat("/d/f").unwrap().attributes, both);
-    rig.ask(Request::Rename { from: path("/d/f"), to: path("/d/g"), replace: false }).unwrap();
+    rig.call(Request::Rename { from: path("/d/f"), to: path("/d/g"), replace: false }).unwrap();
     assert_eq!(rig.listed("/d", true)[0].attributes, both);
     assert_eq!(rig.listed("/d", false)[0].attributes, Attributes::none());
     rig.set_attributes("/d/g", Some(object), of(&[("z", "")])).unwrap();
@@ -90,9 +90,9 @@ fn attributes_beyond_their_limit_are_refused_and_change_nothing() {
         Request::Seal { object, lease, lengths, attributes }
     };
     // Each is small enough, both together are not.
-    assert!(matches!(rig.ask(seal("b")), Err(Refusal::TooLarge { .. })));
+    assert!(matches!(rig.call(seal("b")), Err(Refusal::TooLarge { .. })));
     assert!(!rig.stat("/f").unwrap().is_sealed);
-    rig.ask(seal("a")).unwrap();
+    rig.call(seal("a")).unwrap();
     assert_eq!(rig.stat("/f").unwrap().attributes, attributes);
     let nameless = of(&[("", "x")]);
     assert!(matches!(rig.set_attributes("/f", None, nameless), Err(Refusal::BadRequest { .. })));
@@ -104,16 +104,16 @@ fn cost_of_an_object_counts_instead_of_its_jobs() {
     let hints = JobHints { recompute_millis_per_mib: Some(7), ..JobHints::default() };
     let (path, lease) = (path("/job"), Millis::from_secs(60));
     let register = RegisterJob { path, lease, quota_bytes: None, hints };
-    rig.ask(Request::RegisterJob(register)).unwrap();
+    rig.call(Request::RegisterJob(register)).unwrap();
     rig.put("/job/cheap", MIB);
     let create = rig.file("/job/dear");
     let grant = rig.create_with(create).unwrap();
     let lengths = vec![super::length(grant.blocks[0].block, MIB / 2)];
     let (object, lease) = (grant.object, grant.lease);
     let attributes = of(&[(RECOMPUTE_MILLIS, "500")]);
-    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    rig.call(Request::Seal { object, lease, lengths, attributes }).unwrap();
     let (node, after, limit) = (NodeSelector(grant.blocks[0].node.to_string()), BlockId(0), 10);
-    match rig.ask(Request::NodeBlocks { node, after, limit }).unwrap() {
+    match rig.call(Request::NodeBlocks { node, after, limit }).unwrap() {
         Reply::Candidates { candidates, .. } => {
             let costs: Vec<u64> = candidates.iter().map(|it| it.recompute_millis_per_mib).collect();
             assert_eq!(costs, [7, 1000]);
@@ -181,7 +181,7 @@ fn writer_that_vanishes_takes_its_condition_and_attributes_along() {
 fn key_value_is_replaced_only_while_it_is_the_expected_one_whatever_the_mode() {
     let mut rig = Rig::with_nodes(1);
     let (kind, parents, is_listed) = (ObjectKind::Table, true, true);
-    rig.ask(Request::MakeDirectory { path: path("/t"), kind, parents, is_listed }).unwrap();
+    rig.call(Request::MakeDirectory { path: path("/t"), kind, parents, is_listed }).unwrap();
     let value = |rig: &mut Rig, condition| {
         let request = Create { kind: CreateKind::KeyValue, condition, ..rig.file("/t/k") };
         rig.put_value(request)
@@ -204,7 +204,7 @@ fn catalog_that_takes_its_memory_refuses_what_makes_it_larger_until_something_go
     let refused = loop {
         let inline = Some(vec![7; 100]);
         let request = Create { inline, ..rig.file(&format!("/d/{made}")) };
-        match rig.ask(Request::Create(request)) {
+        match rig.call(Request::Create(request)) {
             Ok(_) => made += 1,
             Err(refusal) => break refusal,
         }
@@ -218,15 +218,15 @@ fn catalog_that_takes_its_memory_refuses_what_makes_it_larger_until_something_go
         expected: None,
         attributes: many.clone(),
     };
-    assert!(matches!(rig.ask(set(&many)), Err(Refusal::RetryAfter { .. })));
+    assert!(matches!(rig.call(set(&many)), Err(Refusal::RetryAfter { .. })));
     let to = path("/renamed");
-    rig.ask(Request::Rename { from: path("/d/1"), to, replace: false }).unwrap();
-    rig.ask(Request::Delete { path: path("/d/2"), recursive: false }).unwrap();
+    rig.call(Request::Rename { from: path("/d/1"), to, replace: false }).unwrap();
+    rig.call(Request::Delete { path: path("/d/2"), recursive: false }).unwrap();
     let before = rig.namenode.catalog().memory_bytes();
-    rig.ask(set(&many)).unwrap();
+    rig.call(set(&many)).unwrap();
     let more = rig.namenode.catalog().memory_bytes() - before;
     assert!(more > 50 * 96, "an attribute takes more than its bytes: {more}");
-    rig.ask(Request::Delete { path: path("/d"), recursive: true }).unwrap();
-    rig.ask(Request::Delete { path: path("/renamed"), recursive: true }).unwrap();
+    rig.call(Request::Delete { path: path("/d"), recursive: true }).unwrap();
+    rig.call(Request::Delete { path: path("/renamed"), recursive: true }).unwrap();
     assert_eq!(rig.namenode.catalog().memory_bytes(), empty);
 }

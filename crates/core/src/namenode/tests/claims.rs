@@ -21,12 +21,12 @@ impl Rig {
         let (deadline_millis, reason) = (left, "spot".to_owned());
         let stated =
             SourceNotice { node: NODE, nonce, number, deadline_millis, reason, is_withdrawn };
-        self.ask(Request::SourceNotice(stated)).map(drop)
+        self.call(Request::SourceNotice(stated)).map(drop)
     }
 
     fn decommission(&mut self) {
         let (node, reason) = (NODE.into(), "smaller".to_owned());
-        self.ask(Request::Decommission { node, reason }).unwrap();
+        self.call(Request::Decommission { node, reason }).unwrap();
     }
 
     /// Returns the node's policy and the milliseconds left until its deadline.
@@ -53,7 +53,7 @@ fn withdrawn_notice_of_a_source_leaves_a_decommission_whichever_came_first() {
         assert_eq!(rig.stands(), (Policy::Decommissioning, None));
         rig.pass(Millis(40_000));
         assert_eq!(rig.stands(), (Policy::Decommissioning, None), "no deadline ends it");
-        rig.ask(Request::Cancel { node: NODE.into() }).unwrap();
+        rig.call(Request::Cancel { node: NODE.into() }).unwrap();
         assert_eq!(rig.stands(), (Policy::Active, None));
     }
 }
@@ -103,7 +103,7 @@ fn statement_that_was_overtaken_or_comes_again_revives_nothing() {
     assert!(matches!(late, Err(Refusal::RetryAfter { .. })), "its sender states it anew: {late:?}");
     assert_eq!(rig.stands(), (Policy::Active, None));
     rig.state(4, Some(30_000), false).unwrap();
-    rig.ask(Request::Cancel { node: NODE.into() }).unwrap();
+    rig.call(Request::Cancel { node: NODE.into() }).unwrap();
     rig.state(4, Some(30_000), false).unwrap();
     assert_eq!(rig.stands(), (Policy::Active, None), "an operator's cancellation is later");
     rig.state(5, Some(30_000), false).unwrap();
@@ -114,12 +114,12 @@ fn statement_that_was_overtaken_or_comes_again_revives_nothing() {
 fn repetition_of_a_cancelled_notice_revives_nothing_after_another_one() {
     let mut rig = Rig::with_claims();
     rig.notice(NODE, 60_000).unwrap();
-    rig.ask(Request::Cancel { node: NODE.into() }).unwrap();
+    rig.call(Request::Cancel { node: NODE.into() }).unwrap();
     rig.state(1, Some(30_000), false).unwrap();
     let nonce = rig.namenode.catalog().node_nonce(NODE).unwrap();
     let (deadline_millis, reason, known_ago) = (Some(60_000), "again".to_owned(), Millis(1));
     let repeat = Repeat { node: NODE, nonce, deadline_millis, reason, known_ago };
-    rig.ask(Request::Repeat(repeat)).unwrap();
+    rig.call(Request::Repeat(repeat)).unwrap();
     rig.state(2, None, true).unwrap();
     assert_eq!(rig.stands(), (Policy::Active, None));
 }
@@ -133,10 +133,10 @@ fn statement_of_another_process_or_without_a_deadline_is_refused() {
         SourceNotice { node, nonce, number, deadline_millis, reason, is_withdrawn }
     };
     let nonce = rig.namenode.catalog().node_nonce(NODE).unwrap();
-    let refused = rig.ask(Request::SourceNotice(stated(nonce)));
+    let refused = rig.call(Request::SourceNotice(stated(nonce)));
     assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{refused:?}");
     let other = sanderling_protocol::Nonce(nonce.0 + 1);
-    let refused = rig.ask(Request::SourceNotice(stated(other)));
+    let refused = rig.call(Request::SourceNotice(stated(other)));
     assert!(matches!(refused, Err(Refusal::NodeGone { .. })), "{refused:?}");
 }
 
@@ -146,7 +146,7 @@ fn recommendation_outlives_a_notice_that_its_source_withdraws() {
         let mut rig = Rig::with_claims();
         let recommend = |rig: &mut Rig| {
             let (node, reason) = (NODE.into(), "rebalance".to_owned());
-            rig.ask(Request::Recommend { node, reason, is_withdrawn: false }).unwrap();
+            rig.call(Request::Recommend { node, reason, is_withdrawn: false }).unwrap();
         };
         if is_recommended_first {
             recommend(&mut rig);

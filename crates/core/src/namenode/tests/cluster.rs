@@ -18,12 +18,12 @@ pub(super) const MANAGER: Nonce = Nonce(99);
 impl Rig {
     pub(super) fn manage(&mut self) {
         let (holder, lease) = (MANAGER, Millis(60_000));
-        self.ask(Request::Manage { holder, name: "manager".to_owned(), lease }).unwrap();
+        self.call(Request::Manage { holder, name: "manager".to_owned(), lease }).unwrap();
     }
 
     pub(super) fn notice(&mut self, node: NodeId, millis: i64) -> Result<Reply, Refusal> {
         let reason = "spot".to_owned();
-        self.ask(Request::Notice { node: node.into(), deadline_millis: millis, reason })
+        self.call(Request::Notice { node: node.into(), deadline_millis: millis, reason })
     }
 
     pub(super) fn policy(&self, node: NodeId) -> Policy {
@@ -43,7 +43,7 @@ impl Rig {
             tier: Tier::Dram,
             purpose: MovePurpose::Relocate,
         }];
-        let epoch = match self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap() {
+        let epoch = match self.call(Request::Reserve { holder: MANAGER, moves }).unwrap() {
             Reply::Epochs(mut epochs) => epochs.remove(0)?,
             other => panic!("{other:?}"),
         };
@@ -60,7 +60,7 @@ impl Rig {
     ) -> Result<Epoch, Refusal> {
         let to_epoch = self.reserved.get(&block).copied().unwrap_or_default();
         let moves = vec![MoveCommit { block, from_epoch: from, to_epoch, to, length }];
-        match self.ask(Request::Commit { holder: MANAGER, moves }).unwrap() {
+        match self.call(Request::Commit { holder: MANAGER, moves }).unwrap() {
             Reply::Epochs(mut epochs) => epochs.remove(0),
             other => panic!("{other:?}"),
         }
@@ -79,7 +79,7 @@ impl Rig {
     fn heartbeat(&mut self, node: NodeId) -> HeartbeatReply {
         let nonce = self.namenode.catalog().node_nonce(node).unwrap();
         let heartbeat = Heartbeat { node, nonce, load: Load::default() };
-        match self.ask(Request::Heartbeat(heartbeat)).unwrap() {
+        match self.call(Request::Heartbeat(heartbeat)).unwrap() {
             Reply::Heartbeat(reply) => reply,
             other => panic!("{other:?}"),
         }
@@ -98,12 +98,12 @@ fn new_blocks_go_first_where_heartbeats_show_room() {
     let nonce = rig.namenode.catalog().node_nonce(full).unwrap();
     // Bytes that no account has.
     let load = Load { dram_used_bytes: 64 << 20, ..Load::default() };
-    rig.ask(Request::Heartbeat(Heartbeat { node: full, nonce, load })).unwrap();
+    rig.call(Request::Heartbeat(Heartbeat { node: full, nonce, load })).unwrap();
     let grant = rig.create("/more").unwrap();
     // A writer that could not reach the other one gets a block elsewhere all the same.
     let (object, lease, avoid) = (grant.object, grant.lease, vec![other]);
     let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid };
-    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(more).unwrap() else { panic!("not a grant") };
     assert_eq!((grant.blocks[0].node, more.blocks[0].node), (other, full));
     for number in 0..63 {
         let grant = rig.create(&format!("/{number}")).unwrap();
@@ -119,15 +119,15 @@ fn what_needs_no_room_goes_on_where_all_room_is_kept() {
     let grant = rig.create("/open").unwrap();
     // The other node cannot take what this one holds: the reserve is short.
     rig.notice(NodeId(1), 30_000).unwrap();
-    rig.ask(Request::Decommission { node: NodeId(2).into(), reason: String::new() }).unwrap();
+    rig.call(Request::Decommission { node: NodeId(2).into(), reason: String::new() }).unwrap();
     assert!(rig.create("/new").is_err());
     let inline = Some(b"value".to_vec());
     let request = sanderling_protocol::message::Create { inline, ..rig.file("/inline") };
-    assert!(matches!(rig.ask(Request::Create(request)), Ok(Reply::Stat(_))));
+    assert!(matches!(rig.call(Request::Create(request)), Ok(Reply::Stat(_))));
     let (object, lease) = (grant.object, grant.lease);
     let ended = vec![length(grant.blocks[0].block, 100)];
     let request = Request::AddBlocks { object, lease, ended, count: 0, avoid: vec![] };
-    assert!(matches!(rig.ask(request), Ok(Reply::Grant(_))));
+    assert!(matches!(rig.call(request), Ok(Reply::Grant(_))));
     rig.seal(&grant, &[100]).unwrap();
 }
 
@@ -155,11 +155,11 @@ fn fence_of_a_draining_node_is_an_event_once() {
         let kinds = rig.last_events(1000);
         kinds.iter().filter(|kind| matches!(kind, EventKind::NodeFenced { .. })).count()
     };
-    let _ = rig.ask(Request::Fenced { node: home });
+    let _ = rig.call(Request::Fenced { node: home });
     assert_eq!(fenced(&rig), 0, "it has no notice");
     rig.notice(home, 30_000).unwrap();
     for _ in 0..2 {
-        let _ = rig.ask(Request::Fenced { node: home });
+        let _ = rig.call(Request::Fenced { node: home });
         assert_eq!(fenced(&rig), 1);
     }
 }
@@ -240,7 +240,7 @@ fn commit_of_an_earlier_reservation_does_not_publish_a_copy_that_was_dropped() {
     let (block, home, other) = rig.block("/file", 1000);
     rig.notice(home, 30_000).unwrap();
     let first = rig.reserve(block, Epoch(1), other).unwrap();
-    rig.ask(Request::Abandon { holder: MANAGER, blocks: vec![block] }).unwrap();
+    rig.call(Request::Abandon { holder: MANAGER, blocks: vec![block] }).unwrap();
     let second = rig.reserve(block, Epoch(1), other).unwrap();
     rig.reserved.insert(block, first);
     assert!(matches!(rig.commit(block, Epoch(1), other, 1000), Err(Refusal::MoveVoid { .. })));
@@ -256,7 +256,7 @@ fn late_reservation_for_a_node_that_no_longer_drains_is_refused() {
     rig.notice(home, 30_000).unwrap();
     rig.reserve(block, Epoch(1), other).unwrap();
     let used = rig.used_bytes();
-    rig.ask(Request::Cancel { node: home.into() }).unwrap();
+    rig.call(Request::Cancel { node: home.into() }).unwrap();
     assert!(rig.used_bytes() < used);
     assert!(matches!(rig.reserve(block, Epoch(1), other), Err(Refusal::MoveVoid { .. })));
 }
@@ -278,7 +278,7 @@ fn target_that_gets_its_own_notice_is_given_up() {
 }
 
 #[test]
-fn open_block_moves_and_its_writer_may_still_say_how_much_counts() {
+fn open_block_moves_and_its_writer_may_still_publish_its_length() {
     let mut rig = Rig::with_nodes(2);
     rig.manage();
     let grant = rig.create("/file").unwrap();
@@ -291,7 +291,7 @@ fn open_block_moves_and_its_writer_may_still_say_how_much_counts() {
     let ended = vec![length(block, 400)];
     let (object, lease) = (grant.object, grant.lease);
     let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
-    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(request).unwrap() else { panic!("not a grant") };
     rig.seal(&more, &[600]).unwrap();
     let layout = rig.layout("/file").unwrap();
     assert_eq!(layout.stat.bytes, 1000);
@@ -304,7 +304,7 @@ fn deletion_during_a_drain_ends_it() {
     let (_, home, _) = rig.block("/file", 10);
     rig.notice(home, 30_000).unwrap();
     assert_eq!(rig.policy(home), Policy::Draining);
-    rig.ask(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
     assert_eq!(rig.policy(home), Policy::Drained);
 }
 
@@ -326,7 +326,7 @@ fn cancelled_notice_makes_the_node_active_and_forgets_what_left() {
     rig.commit(first, Epoch(1), other, 10).unwrap();
     rig.reserve(second, Epoch(1), other).unwrap();
     rig.orders.clear();
-    rig.ask(Request::Cancel { node: home.into() }).unwrap();
+    rig.call(Request::Cancel { node: home.into() }).unwrap();
     let expect =
         |node, order| assert!(rig.orders.iter().any(|it| it.node == node && it.order == order));
     expect(home, Order::UnfenceNode);
@@ -336,7 +336,7 @@ fn cancelled_notice_makes_the_node_active_and_forgets_what_left() {
     assert_eq!(rig.policy(home), Policy::Active);
     rig.pass(Millis(40_000));
     assert_eq!(rig.policy(home), Policy::Active);
-    let again = rig.ask(Request::Cancel { node: home.into() });
+    let again = rig.call(Request::Cancel { node: home.into() });
     assert!(matches!(again, Err(Refusal::WrongState { .. })));
 }
 
@@ -361,9 +361,9 @@ fn bad_notices_are_refused() {
     assert!(matches!(rig.notice(NodeId(1), i64::MAX), Err(Refusal::TooLarge { .. })));
     assert!(matches!(rig.notice(NodeId(5), 1000), Err(Refusal::UnknownNode { .. })));
     let node = NodeSelector("node-1".to_owned());
-    rig.ask(Request::Decommission { node, reason: String::new() }).unwrap();
+    rig.call(Request::Decommission { node, reason: String::new() }).unwrap();
     let node = NodeSelector("node-1:1".to_owned());
-    rig.ask(Request::Cancel { node }).unwrap();
+    rig.call(Request::Cancel { node }).unwrap();
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn dead_node_loses_its_blocks_exactly() {
     let fsck = rig.namenode.catalog().fsck();
     assert_eq!((fsck.lost_bytes, fsck.lost_objects.len()), (stat.lost_bytes, 1));
     assert_eq!((fsck.lost_blocks, fsck.blocks), (lost.len() as u64, 6 - lost.len() as u64));
-    rig.ask(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
     assert_eq!(rig.namenode.catalog().fsck().lost_blocks, 0);
 }
 
@@ -421,18 +421,18 @@ fn only_the_manager_with_the_lease_acts() {
     rig.manage();
     assert!(has_manager(&rig));
     let other = Nonce(100);
-    let ask = |rig: &mut Rig| {
+    let manage = |rig: &mut Rig| {
         let (name, lease) = ("second".to_owned(), Millis(1000));
-        rig.ask(Request::Manage { holder: other, name, lease })
+        rig.call(Request::Manage { holder: other, name, lease })
     };
-    assert!(matches!(ask(&mut rig), Err(Refusal::NotManager { .. })));
-    assert!(matches!(rig.ask(Request::Drains { holder: other }), Err(Refusal::NotManager { .. })));
+    assert!(matches!(manage(&mut rig), Err(Refusal::NotManager { .. })));
+    assert!(matches!(rig.call(Request::Drains { holder: other }), Err(Refusal::NotManager { .. })));
     rig.pass(Millis(60_001));
-    let expired = rig.ask(Request::Drains { holder: MANAGER });
+    let expired = rig.call(Request::Drains { holder: MANAGER });
     assert!(matches!(expired, Err(Refusal::NotManager { .. })));
     assert!(!has_manager(&rig));
-    ask(&mut rig).unwrap();
-    assert!(matches!(rig.ask(Request::Drains { holder: other }), Ok(Reply::Drains { .. })));
+    manage(&mut rig).unwrap();
+    assert!(matches!(rig.call(Request::Drains { holder: other }), Ok(Reply::Drains { .. })));
 }
 
 #[test]
@@ -460,7 +460,7 @@ fn nodes_are_found_by_nonce_name_and_address_after_a_snapshot_too() {
     assert_eq!(gone, Err(Refusal::NodeGone { node: first }));
     let third = rig.register_as("d", "a:1", Nonce(103)).unwrap();
     assert_eq!(rig.namenode.catalog().node_policy(second).unwrap().0, Policy::Gone);
-    assert!(rig.register_as("a", "e:1", Nonce(104)).is_ok(), "nobody alive has the name");
+    assert!(rig.register_as("a", "e:1", Nonce(104)).is_ok(), "no live node has the name");
     assert_ne!(third, second);
 }
 
@@ -478,7 +478,7 @@ fn one_tick_does_no_more_than_its_bound_and_the_next_goes_on() {
     let mut rig = Rig::with_nodes(1);
     for name in ["/a", "/b", "/c"] {
         rig.put(name, 10);
-        rig.ask(Request::SetTtl { path: super::path(name), ttl: Some(Millis(1000)) }).unwrap();
+        rig.call(Request::SetTtl { path: super::path(name), ttl: Some(Millis(1000)) }).unwrap();
     }
     let limits = CatalogLimits { due_per_tick_max: 2, ..CatalogLimits::DEFAULT };
     let config = NamenodeConfig { limits, ..NamenodeConfig::default() };
@@ -522,6 +522,6 @@ fn room_is_what_the_nodes_have_that_take_blocks() {
     let mut rig = Rig::with_nodes(2);
     assert_eq!(rig.namenode.catalog().room().room_bytes, 128 << 20);
     let reason = String::new();
-    rig.ask(Request::Decommission { node: NodeId(1).into(), reason }).unwrap();
+    rig.call(Request::Decommission { node: NodeId(1).into(), reason }).unwrap();
     assert_eq!(rig.namenode.catalog().room().room_bytes, 64 << 20);
 }

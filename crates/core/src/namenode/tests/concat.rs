@@ -28,7 +28,7 @@ impl Rig {
     }
 
     fn concat_with(&mut self, request: Concat) -> Result<ObjectId, Refusal> {
-        match self.ask(Request::Concat(request))? {
+        match self.call(Request::Concat(request))? {
             Reply::Stat(stat) => Ok(stat.object),
             other => panic!("{other:?}"),
         }
@@ -66,13 +66,13 @@ fn what_cannot_be_a_part_is_refused_and_nothing_changes() {
     rig.put("/a", 1000);
     rig.put("/b", 1000);
     let value = Create { inline: Some(b"value".to_vec()), ..rig.file("/value") };
-    rig.ask(Request::Create(value)).unwrap();
+    rig.call(Request::Create(value)).unwrap();
     let empty = Create { inline: Some(Vec::new()), ..rig.file("/empty") };
-    rig.ask(Request::Create(empty)).unwrap();
+    rig.call(Request::Create(empty)).unwrap();
     rig.create("/open").unwrap();
     let (parents, is_listed) = (true, true);
     let kind = ObjectKind::Directory;
-    rig.ask(Request::MakeDirectory { path: path("/d"), kind, parents, is_listed }).unwrap();
+    rig.call(Request::MakeDirectory { path: path("/d"), kind, parents, is_listed }).unwrap();
     let before = rig.namenode.catalog().object_count();
     assert!(matches!(rig.concat(&[], "/to"), Err(Refusal::BadRequest { .. })));
     assert!(matches!(rig.concat(&["/a", "/value"], "/to"), Err(Refusal::WrongKind { .. })));
@@ -117,8 +117,8 @@ fn repeated_concatenation_is_answered_alike() {
     assert!(matches!(rig.concat(&["/b"], "/c"), Err(Refusal::NotFound { .. })));
     // It is written on and given up like any other file.
     let append = Request::Append { path: path("/a"), writer: rig.nonce() };
-    let Reply::Grant(grant) = rig.ask(append).unwrap() else { panic!("no grant") };
-    rig.ask(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
+    let Reply::Grant(grant) = rig.call(append).unwrap() else { panic!("no grant") };
+    rig.call(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
     assert_eq!(rig.stat("/a").unwrap().bytes, 2000);
 }
 
@@ -146,7 +146,7 @@ fn bytes_of_parts_stay_on_their_jobs_account_and_in_its_subtree() {
         quota_bytes: Some(4 << 20),
         hints: Default::default(),
     };
-    rig.ask(Request::RegisterJob(register)).unwrap();
+    rig.call(Request::RegisterJob(register)).unwrap();
     rig.put("/job/a", 5000);
     rig.put("/job/b", 5000);
     rig.put("/outside", 5000);
@@ -157,7 +157,7 @@ fn bytes_of_parts_stay_on_their_jobs_account_and_in_its_subtree() {
     assert!(matches!(rig.concat(&["/job/a", "/job/b"], "/c"), Err(Refusal::CrossesJob { .. })));
     rig.concat(&["/job/a", "/job/b"], "/job/c").unwrap();
     // The rig compares the account with what is there after each step.
-    rig.ask(Request::Delete { path: path("/job/c"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: path("/job/c"), recursive: false }).unwrap();
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn parts_that_are_moving_or_lost_stay_so() {
         .sum();
     let notice =
         Request::Notice { node: lost.into(), deadline_millis: 1000, reason: "spot".to_owned() };
-    rig.ask(notice).unwrap();
+    rig.call(notice).unwrap();
     rig.concat(&["/a", "/b", "/c"], "/whole").unwrap();
     rig.pass(Millis(2000));
     let stat = rig.stat("/whole").unwrap();
@@ -195,11 +195,11 @@ fn parts_that_are_moving_or_lost_stay_so() {
 fn lost_ranges_of_a_file_that_begins_with_a_value_lie_behind_the_value() {
     let mut rig = Rig::with_nodes(2);
     let value = Create { inline: Some(b"value".to_vec()), ..rig.file("/value") };
-    rig.ask(Request::Create(value)).unwrap();
+    rig.call(Request::Create(value)).unwrap();
     let layout = rig.put("/bytes", 700);
     rig.concat(&["/value", "/bytes"], "/whole").unwrap();
     let node = layout.blocks[0].home.unwrap();
-    rig.ask(Request::Notice { node: node.into(), deadline_millis: 1000, reason: String::new() })
+    rig.call(Request::Notice { node: node.into(), deadline_millis: 1000, reason: String::new() })
         .unwrap();
     rig.pass(Millis(1001));
     let report = rig.namenode.catalog().report();

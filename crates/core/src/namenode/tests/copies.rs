@@ -22,7 +22,7 @@ impl Rig {
         purpose: MovePurpose,
     ) -> Result<Epoch, Refusal> {
         let moves = vec![MoveProposal { block, from_epoch: from, to, tier: Tier::Dram, purpose }];
-        match self.ask(Request::Reserve { holder: MANAGER, moves }).unwrap() {
+        match self.call(Request::Reserve { holder: MANAGER, moves }).unwrap() {
             Reply::Epochs(mut epochs) => epochs.remove(0),
             other => panic!("{other:?}"),
         }
@@ -37,7 +37,7 @@ impl Rig {
     ) -> Result<Epoch, Refusal> {
         let (from_epoch, to_epoch) = epochs;
         let moves = vec![MoveCommit { block, from_epoch, to_epoch, to, length }];
-        match self.ask(Request::Commit { holder: MANAGER, moves }).unwrap() {
+        match self.call(Request::Commit { holder: MANAGER, moves }).unwrap() {
             Reply::Epochs(mut epochs) => epochs.remove(0),
             other => panic!("{other:?}"),
         }
@@ -63,7 +63,7 @@ impl Rig {
 
     pub(super) fn give_notice(&mut self, node: NodeId) {
         let reason = "spot".to_owned();
-        self.ask(Request::Notice { node: node.into(), deadline_millis: 1000, reason }).unwrap();
+        self.call(Request::Notice { node: node.into(), deadline_millis: 1000, reason }).unwrap();
     }
 
     fn has_event(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
@@ -74,7 +74,7 @@ impl Rig {
 pub(super) fn rig(nodes: u32) -> Rig {
     let mut rig = Rig::with_nodes(nodes);
     let (name, lease) = ("manager".to_owned(), Millis(600_000));
-    rig.ask(Request::Manage { holder: MANAGER, name, lease }).unwrap();
+    rig.call(Request::Manage { holder: MANAGER, name, lease }).unwrap();
     rig
 }
 
@@ -119,7 +119,7 @@ fn node_killed_without_notice_loses_only_what_had_no_copy() {
         let name = "/alone";
         if rig.put(name, 500).blocks[0].home != Some(home) {
             let request = Request::Delete { path: super::path(name), recursive: false };
-            rig.ask(request).unwrap();
+            rig.call(request).unwrap();
         }
     }
     let why = "killed".to_owned();
@@ -139,7 +139,7 @@ fn copy_on_a_draining_node_counts_no_more_and_goes_when_the_notice_is_taken_back
     assert_eq!(rig.info(home).exposure_bytes, 1000);
     assert_eq!(rig.info(to).policy, Policy::Drained);
     rig.orders.clear();
-    rig.ask(Request::Cancel { node: to.into() }).unwrap();
+    rig.call(Request::Cancel { node: to.into() }).unwrap();
     let dropped = rig.orders.iter().any(|order| {
         order.node == to && order.order == Order::Drop { blocks: vec![(block, Epoch(2))] }
     });
@@ -152,7 +152,7 @@ fn deleted_block_is_dropped_at_its_home_and_at_its_copy() {
     let before = rig.used_bytes();
     let (block, home, to) = rig.copied("/file");
     rig.orders.clear();
-    rig.ask(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: super::path("/file"), recursive: false }).unwrap();
     for node in [home, to] {
         let drops = |order: &Order| match order {
             Order::Drop { blocks } => blocks.iter().any(|(id, _)| *id == block),
@@ -189,18 +189,18 @@ fn copy_that_is_not_the_home_yet_is_no_target_of_a_relocation() {
     while blocks.iter().filter(|block| block.node == NodeId(1)).count() <= 2000 {
         let (count, avoid) = (16, Vec::new());
         let request = Request::AddBlocks { object, lease, ended, count, avoid };
-        let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("blocks were asked for") };
+        let Reply::Grant(more) = rig.call(request).unwrap() else { panic!("no blocks") };
         ended = more.blocks.iter().map(whole).collect();
         blocks.extend(more.blocks);
     }
-    rig.ask(Request::Seal { object, lease, lengths: ended, attributes: Attributes::none() })
+    rig.call(Request::Seal { object, lease, lengths: ended, attributes: Attributes::none() })
         .unwrap();
     let (to, from_epoch, tier, purpose) = (NodeId(2), Epoch(1), Tier::Dram, MovePurpose::Precopy);
     let of_first = blocks.iter().filter(|block| block.node == NodeId(1));
     let moves: Vec<MoveProposal> = of_first
         .map(|it| MoveProposal { block: it.block, from_epoch, to, tier, purpose })
         .collect();
-    rig.ask(Request::Reserve { holder: MANAGER, moves: moves.clone() }).unwrap();
+    rig.call(Request::Reserve { holder: MANAGER, moves: moves.clone() }).unwrap();
     let commit = |it: &MoveProposal| MoveCommit {
         block: it.block,
         from_epoch,
@@ -209,7 +209,7 @@ fn copy_that_is_not_the_home_yet_is_no_target_of_a_relocation() {
         length: 1,
     };
     let commits = moves.iter().map(commit).collect();
-    rig.ask(Request::Commit { holder: MANAGER, moves: commits }).unwrap();
+    rig.call(Request::Commit { holder: MANAGER, moves: commits }).unwrap();
     rig.give_notice(NodeId(1));
     let home = |rig: &Rig, block| rig.namenode.catalog().block_home(block).unwrap().0;
     let left = moves.iter().map(|it| it.block).find(|block| home(&rig, *block) == Some(NodeId(1)));
@@ -273,31 +273,31 @@ fn recommendation_marks_the_node_until_it_is_taken_back() {
         reason: reason.to_owned(),
         is_withdrawn: false,
     };
-    rig.ask(recommend("the cloud said so")).unwrap();
-    rig.ask(recommend("and again")).unwrap();
+    rig.call(recommend("the cloud did so")).unwrap();
+    rig.call(recommend("and again")).unwrap();
     assert!(rig.info(NodeId(1)).is_at_risk);
     let events = rig.namenode.events_after(0, 1000);
     let marks = events.iter().filter(|it| matches!(it.kind, EventKind::NodeAtRisk { .. }));
     assert_eq!(marks.count(), 1);
-    rig.ask(Request::Cancel { node: NodeId(1).into() }).unwrap();
+    rig.call(Request::Cancel { node: NodeId(1).into() }).unwrap();
     assert!(!rig.info(NodeId(1)).is_at_risk);
 }
 
 #[test]
-fn recommendation_is_withdrawn_by_who_gave_it() {
+fn recommendation_is_withdrawn_by_its_source() {
     let mut rig = rig(2);
-    let ask = |rig: &mut Rig, reason: &str, is_withdrawn: bool| {
+    let recommend = |rig: &mut Rig, reason: &str, is_withdrawn: bool| {
         let (node, reason) = (NodeId(1).into(), reason.to_owned());
-        rig.ask(Request::Recommend { node, reason, is_withdrawn }).unwrap();
+        rig.call(Request::Recommend { node, reason, is_withdrawn }).unwrap();
         rig.info(NodeId(1)).is_at_risk
     };
-    assert!(!ask(&mut rig, "cloud", true), "there was none");
-    assert!(ask(&mut rig, "a person", false));
-    assert!(ask(&mut rig, "cloud", false));
-    assert!(ask(&mut rig, "cloud", true), "the person's stays");
-    assert!(!ask(&mut rig, "a person", true));
+    assert!(!recommend(&mut rig, "cloud", true), "there was none");
+    assert!(recommend(&mut rig, "a person", false));
+    assert!(recommend(&mut rig, "cloud", false));
+    assert!(recommend(&mut rig, "cloud", true), "the person's stays");
+    assert!(!recommend(&mut rig, "a person", true));
     assert!(rig.has_event(|kind| matches!(kind, EventKind::NodeCancelled { node: NodeId(1) })));
-    assert!(ask(&mut rig, "cloud", false));
+    assert!(recommend(&mut rig, "cloud", false));
 }
 
 #[test]
@@ -330,8 +330,8 @@ fn writers_get_all_the_room_that_copies_take() {
     let used: u64 = [1, 2].map(|node| rig.info(NodeId(node)).home_bytes).iter().sum();
     assert_eq!(used, size * 2, "all room is the writers'");
     assert_eq!(rig.info(NodeId(1)).copy_bytes + rig.info(NodeId(2)).copy_bytes, 0);
-    let is_told = |order: &crate::catalog::DatanodeOrder| matches!(order.order, Order::Drop { .. });
-    assert!(rig.orders.iter().any(is_told));
+    let is_drop = |order: &crate::catalog::DatanodeOrder| matches!(order.order, Order::Drop { .. });
+    assert!(rig.orders.iter().any(is_drop));
 }
 
 #[test]
@@ -384,15 +384,15 @@ fn copy_that_is_about_to_become_the_home_is_not_given_up() {
         purpose: MovePurpose::Precopy,
     });
     let moves = moves.collect();
-    rig.ask(Request::Reserve { holder: MANAGER, moves }).unwrap();
+    rig.call(Request::Reserve { holder: MANAGER, moves }).unwrap();
     let (from_epoch, to_epoch) = (Epoch(1), Epoch(2));
     let commit =
         |block: &BlockId| MoveCommit { block: *block, from_epoch, to_epoch, to, length: 1 };
     let moves = blocks.iter().map(commit).collect();
-    rig.ask(Request::Commit { holder: MANAGER, moves }).unwrap();
+    rig.call(Request::Commit { holder: MANAGER, moves }).unwrap();
     rig.give_notice(NodeId(1));
     assert_eq!(rig.info(NodeId(1)).blocks, 3, "the rest waits for the next turn");
-    rig.ask(Request::DropCopies { holder: MANAGER, blocks }).unwrap();
+    rig.call(Request::DropCopies { holder: MANAGER, blocks }).unwrap();
     rig.pass(Millis(0));
     assert_eq!(rig.info(NodeId(1)).policy, Policy::Drained);
     assert_eq!(rig.info(NodeId(1)).drain.unwrap().promoted_blocks, 2003);
@@ -415,7 +415,7 @@ fn many_blocks(rig: &mut Rig, count: usize) -> Vec<BlockId> {
         let ended = wanted.iter().map(|block| super::length(*block, 1)).collect();
         let request = Request::AddBlocks { object, lease, ended, count: 16, avoid: Vec::new() };
         blocks.extend(wanted);
-        let Ok(Reply::Grant(next)) = rig.ask(request) else { panic!("there is room") };
+        let Ok(Reply::Grant(next)) = rig.call(request) else { panic!("there is room") };
         grant = next;
     }
 }
@@ -489,7 +489,7 @@ fn end_of_a_reservation_does_not_end_the_next_one_of_its_block() {
     let half = Millis(BACKGROUND_MOVE_MILLIS_MAX / 2 + 1);
     let first = rig.begin(block, location.epoch, to, MovePurpose::Rebalance).unwrap();
     rig.pass(half);
-    rig.ask(Request::Abandon { holder: MANAGER, blocks: vec![block] }).unwrap();
+    rig.call(Request::Abandon { holder: MANAGER, blocks: vec![block] }).unwrap();
     let second = rig.begin(block, location.epoch, to, MovePurpose::Rebalance).unwrap();
     assert!(second > first);
     // The time of the first one ends.
@@ -503,7 +503,7 @@ fn page_of_blocks_is_looked_up_and_no_longer_list() {
     let block = rig.put("/file", 10).blocks[0].block;
     let mut within = |count| {
         let blocks = std::iter::once(block).chain((1000..).map(BlockId)).take(count).collect();
-        rig.ask(Request::Within { subtree: super::path("/"), blocks })
+        rig.call(Request::Within { subtree: super::path("/"), blocks })
     };
     let Ok(Reply::Within(found)) = within(BLOCKS_PER_PAGE_MAX) else { panic!("a whole page") };
     assert_eq!(found.iter().filter(|is_there| **is_there).count(), 1);

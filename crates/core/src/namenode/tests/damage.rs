@@ -19,13 +19,13 @@ impl Rig {
     fn report_damage(&mut self, node: NodeId, block: BlockId, epoch: Epoch) {
         let nonce = self.process(node);
         let blocks = vec![DamagedBlock { block, epoch, damage: Damage::Checksum }];
-        let reply = self.ask(Request::ReportDamage { node, nonce, blocks });
+        let reply = self.call(Request::ReportDamage { node, nonce, blocks });
         assert_eq!(reply, Ok(Reply::Done));
     }
 
     fn expected(&mut self, node: NodeId, after: BlockId, limit: u32) -> (Vec<HeldBlock>, bool) {
         let nonce = self.process(node);
-        match self.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap() {
+        match self.call(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap() {
             Reply::Expected { blocks, is_more } => (blocks, is_more),
             other => panic!("{other:?}"),
         }
@@ -60,9 +60,9 @@ fn damaged_home_without_a_copy_is_lost_exactly_and_once() {
     assert_eq!((report.blocks, report.bytes, report.objects), (1, 1000, 1));
     assert!(report.losses[0].why.contains("checksum"), "{:?}", report.losses[0]);
     let events = rig.namenode.events_after(0, 1000);
-    let is_told =
+    let is_damage =
         |kind: &EventKind| matches!(kind, EventKind::BlocksDamaged { blocks: 1, saved: 0, .. });
-    assert!(events.iter().any(|event| is_told(&event.kind)));
+    assert!(events.iter().any(|event| is_damage(&event.kind)));
     let is_loss = |kind: &EventKind| matches!(kind, EventKind::BlocksLost { bytes: 1000, .. });
     assert!(events.iter().any(|event| is_loss(&event.kind)));
 }
@@ -102,7 +102,7 @@ fn damaged_home_with_a_copy_moves_there_and_nothing_is_lost() {
     assert_eq!(rig.dropped(home), [(block, Epoch(1))]);
     assert_eq!(rig.namenode.catalog().report().blocks, 0);
     let unwanted = HeldBlock { block, epoch: Epoch(1), length: 1000, tier: Tier::Dram };
-    let reply = rig.ask(Request::BlockReport { node: home, blocks: vec![unwanted] });
+    let reply = rig.call(Request::BlockReport { node: home, blocks: vec![unwanted] });
     assert_eq!(reply, Ok(Reply::Drop { blocks: vec![block] }));
 }
 
@@ -133,10 +133,10 @@ fn stale_foreign_and_hostile_reports_change_nothing() {
     assert_eq!(rig.log.len(), logged);
     let damaged = DamagedBlock { block, epoch: Epoch(1), damage: Damage::Missing };
     let (nonce, blocks) = (rig.process(third), vec![damaged]);
-    let forged = rig.ask(Request::ReportDamage { node: home, nonce, blocks });
+    let forged = rig.call(Request::ReportDamage { node: home, nonce, blocks });
     assert_eq!(forged, Err(Refusal::NodeGone { node: home }));
     let (nonce, blocks) = (rig.process(home), vec![damaged; DAMAGED_PER_REPORT_MAX + 1]);
-    let long = rig.ask(Request::ReportDamage { node: home, nonce, blocks });
+    let long = rig.call(Request::ReportDamage { node: home, nonce, blocks });
     assert!(matches!(long, Err(Refusal::TooLarge { .. })), "{long:?}");
     // The block moves, and the report of its old home comes late.
     rig.give_notice(home);
@@ -146,7 +146,7 @@ fn stale_foreign_and_hostile_reports_change_nothing() {
     // One block named twice in a report is lost once.
     let (nonce, epoch) = (rig.process(to), Epoch(2));
     let blocks = vec![DamagedBlock { block, epoch, damage: Damage::Missing }; 2];
-    rig.ask(Request::ReportDamage { node: to, nonce, blocks }).unwrap();
+    rig.call(Request::ReportDamage { node: to, nonce, blocks }).unwrap();
     assert_eq!(rig.namenode.catalog().report().blocks, 1);
 }
 
@@ -168,7 +168,7 @@ fn decommission_ends_with_the_loss_of_its_last_block() {
     let mut rig = rig(2);
     let block = rig.put("/file", 1000).blocks[0];
     let home = block.home.unwrap();
-    rig.ask(Request::Decommission { node: home.into(), reason: "smaller".to_owned() }).unwrap();
+    rig.call(Request::Decommission { node: home.into(), reason: "smaller".to_owned() }).unwrap();
     rig.report_damage(home, block.block, block.epoch);
     let info = rig.namenode.node_info(home, rig.now).unwrap();
     assert_eq!(info.policy, Policy::Drained);
@@ -182,13 +182,13 @@ fn damaged_open_block_is_lost_with_all_that_its_writer_had_acknowledged() {
     let block = grant.blocks[0];
     let (object, lease) = (grant.object, grant.lease);
     let lengths = vec![length(block.block, 600)];
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     rig.report_damage(block.node, block.block, block.epoch);
     assert_eq!(rig.namenode.catalog().report().bytes, 600);
     // The writer, sent on by its datanode, ends the block at what was acknowledged.
     let ended = vec![length(block.block, 900)];
     let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
-    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("blocks were asked for") };
+    let Reply::Grant(more) = rig.call(more).unwrap() else { panic!("no blocks") };
     // What is lost already is not sealed as if it were whole.
     let refused = rig.seal(&more, &[50]);
     let ranges = vec![ByteRange { offset: 0, bytes: 900 }];
@@ -198,7 +198,7 @@ fn damaged_open_block_is_lost_with_all_that_its_writer_had_acknowledged() {
 }
 
 #[test]
-fn node_is_told_page_by_page_what_it_must_hold() {
+fn node_gets_page_by_page_what_it_must_hold() {
     let mut rig = rig(2);
     let (copied, home, to) = rig.copied("/copied");
     let open = rig.create("/open").unwrap();
@@ -230,12 +230,12 @@ fn node_is_told_page_by_page_what_it_must_hold() {
     assert!(of_home.iter().any(|held| (held.block, held.epoch) == (copied, Epoch(1))));
     let nonce = Nonce(12_345);
     let (after, limit) = (BlockId(0), 1);
-    let forged = rig.ask(Request::ExpectedBlocks { node: to, nonce, after, limit });
+    let forged = rig.call(Request::ExpectedBlocks { node: to, nonce, after, limit });
     assert_eq!(forged, Err(Refusal::NodeGone { node: to }));
 }
 
 #[test]
-fn block_without_published_bytes_is_open_and_expected_of_nobody() {
+fn block_without_published_bytes_is_open_and_expected_of_no_node() {
     let mut rig = Rig::with_nodes(1);
     rig.create("/open").unwrap();
     assert!(rig.namenode.catalog().fsck().open_blocks > 0);
@@ -243,5 +243,5 @@ fn block_without_published_bytes_is_open_and_expected_of_nobody() {
     let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
     let request = Request::ExpectedBlocks { node, nonce, after: BlockId(0), limit: 8 };
     let expected = Reply::Expected { blocks: vec![], is_more: false };
-    assert_eq!(rig.ask(request), Ok(expected));
+    assert_eq!(rig.call(request), Ok(expected));
 }

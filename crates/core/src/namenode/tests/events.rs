@@ -1,4 +1,4 @@
-//! Moves are told together, once, and push nothing else out of the list.
+//! Moves are logged together, once, and push nothing else out of the list.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sanderling_protocol::{Event, EventKind, Millis, NodeId};
 use super::Rig;
 use super::copies::rig;
 
-/// One who follows the events, a few at a time.
+/// A client that follows the events, a few at a time.
 #[derive(Default)]
 struct Follower {
     seen: Vec<Event>,
@@ -63,11 +63,11 @@ fn follower_sees_each_move_once_and_few_events() {
         rig.pass(Millis(100));
         follower.follow(&rig);
     }
-    let told = follower.seen.iter().filter(|event| {
+    let moves = follower.seen.iter().filter(|event| {
         matches!(event.kind, EventKind::BlocksCopied { .. } | EventKind::BlocksRebalanced { .. })
     });
-    let told = told.count();
-    assert!((6..=12).contains(&told), "{told} events for 200 moves in 20 s");
+    let moves = moves.count();
+    assert!((6..=12).contains(&moves), "{moves} events for 200 moves in 20 s");
     rig.pass(Millis(10_000));
     follower.follow(&rig);
     assert_eq!(follower.sums(), counted);
@@ -76,7 +76,7 @@ fn follower_sees_each_move_once_and_few_events() {
 }
 
 #[test]
-fn moves_of_a_drain_are_told_before_its_end() {
+fn moves_of_a_drain_are_reported_before_its_end() {
     let mut rig = rig(2);
     for number in 0..20 {
         rig.put(&format!("/{number}"), 1000);

@@ -23,7 +23,7 @@ impl Rig {
     ) -> Result<JobInfo, Refusal> {
         let lease = Millis(5000);
         let request = RegisterJob { path: path(name), lease, quota_bytes, hints };
-        match self.ask(Request::RegisterJob(request))? {
+        match self.call(Request::RegisterJob(request))? {
             Reply::Job(job) => Ok(job),
             other => panic!("{other:?}"),
         }
@@ -36,7 +36,7 @@ fn subtree_goes_when_the_lease_ends() {
     let job = rig.job("/jobs/1", None).unwrap();
     rig.put("/jobs/1/a/b", 100);
     rig.pass(Millis(4000));
-    rig.ask(Request::RenewJob { job: job.job }).unwrap();
+    rig.call(Request::RenewJob { job: job.job }).unwrap();
     rig.pass(Millis(4000));
     assert!(rig.stat("/jobs/1/a/b").is_ok());
     rig.pass(Millis(1001));
@@ -44,7 +44,7 @@ fn subtree_goes_when_the_lease_ends() {
     assert_eq!(rig.used_bytes(), 0);
     let ended = rig.namenode.events_after(0, 100).pop().unwrap();
     assert!(matches!(ended.kind, EventKind::JobEnded { is_expired: true, freed_bytes: 100, .. }));
-    let renew = rig.ask(Request::RenewJob { job: job.job });
+    let renew = rig.call(Request::RenewJob { job: job.job });
     assert!(matches!(renew, Err(Refusal::UnknownJob { .. })));
 }
 
@@ -54,9 +54,9 @@ fn kept_subtree_outlives_its_job() {
     let hints = JobHints { keep_after_job: true, ..JobHints::default() };
     let job = rig.job_with("/kept", None, hints).unwrap();
     rig.put("/kept/file", 100);
-    rig.ask(Request::EndJob { job: job.job }).unwrap();
+    rig.call(Request::EndJob { job: job.job }).unwrap();
     assert_eq!(rig.stat("/kept/file").unwrap().job, None);
-    assert_eq!(rig.ask(Request::Jobs).unwrap(), Reply::Jobs(vec![]));
+    assert_eq!(rig.call(Request::Jobs).unwrap(), Reply::Jobs(vec![]));
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn quota_counts_reservations_and_gives_them_back() {
     let grant = rig.create("/job/3").unwrap();
     rig.seal(&grant, &[10]).unwrap();
     let request = Create { inline: Some(vec![1; 100]), ..rig.file("/job/small") };
-    rig.ask(Request::Create(request)).unwrap();
-    let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("not jobs") };
+    rig.call(Request::Create(request)).unwrap();
+    let Reply::Jobs(jobs) = rig.call(Request::Jobs).unwrap() else { panic!("not jobs") };
     assert_eq!(jobs[0].used_bytes, 3 * 4096 + 100);
 }
 
@@ -96,15 +96,15 @@ fn jobs_do_not_nest_and_objects_do_not_cross() {
     assert!(matches!(rig.job("/", None), Err(Refusal::BadRequest { .. })));
     rig.put("/one/file", 1);
     let across = Request::Rename { from: path("/one/file"), to: path("/two/file"), replace: false };
-    assert!(matches!(rig.ask(across), Err(Refusal::CrossesJob { .. })));
+    assert!(matches!(rig.call(across), Err(Refusal::CrossesJob { .. })));
     let within =
         Request::Rename { from: path("/one/file"), to: path("/one/other"), replace: false };
-    rig.ask(within).unwrap();
+    rig.call(within).unwrap();
     let root = Request::Rename { from: path("/one"), to: path("/moved"), replace: false };
-    rig.ask(root).unwrap();
+    rig.call(root).unwrap();
     assert!(rig.stat("/moved/other").unwrap().job.is_some());
-    rig.ask(Request::Delete { path: path("/moved"), recursive: true }).unwrap();
-    let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("not jobs") };
+    rig.call(Request::Delete { path: path("/moved"), recursive: true }).unwrap();
+    let Reply::Jobs(jobs) = rig.call(Request::Jobs).unwrap() else { panic!("not jobs") };
     assert_eq!(jobs.len(), 1);
 }
 
@@ -112,7 +112,7 @@ fn jobs_do_not_nest_and_objects_do_not_cross() {
 fn object_that_is_sealed_into_a_job_which_began_meanwhile_is_on_its_account() {
     let mut rig = Rig::with_nodes(1);
     rig.put("/d/first", 1000);
-    rig.ask(Request::Delete { path: path("/d/first"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: path("/d/first"), recursive: false }).unwrap();
     let request = Create { mode: CreateMode::Replace, ..rig.file("/d/f") };
     let grant = rig.create_with(request).unwrap();
     let register = RegisterJob {
@@ -121,9 +121,9 @@ fn object_that_is_sealed_into_a_job_which_began_meanwhile_is_on_its_account() {
         quota_bytes: Some(1 << 20),
         hints: JobHints::default(),
     };
-    rig.ask(Request::RegisterJob(register)).unwrap();
+    rig.call(Request::RegisterJob(register)).unwrap();
     rig.seal(&grant, &[5000]).unwrap();
-    let Reply::Jobs(jobs) = rig.ask(Request::Jobs).unwrap() else { panic!("no jobs") };
+    let Reply::Jobs(jobs) = rig.call(Request::Jobs).unwrap() else { panic!("no jobs") };
     assert_eq!(jobs[0].used_bytes, 8192);
     assert_eq!(rig.stat("/d/f").unwrap().job, Some(jobs[0].job));
 }
@@ -133,7 +133,7 @@ fn every_way_to_add_bytes_meets_the_quota_and_what_goes_gives_them_back() {
     let mut rig = Rig::with_nodes(2);
     let quota = u64::from(MIB) + 8192;
     rig.job("/job", Some(quota)).unwrap();
-    let used = |rig: &mut Rig| match rig.ask(Request::Jobs).unwrap() {
+    let used = |rig: &mut Rig| match rig.call(Request::Jobs).unwrap() {
         Reply::Jobs(jobs) => jobs[0].used_bytes,
         other => panic!("{other:?}"),
     };
@@ -148,26 +148,26 @@ fn every_way_to_add_bytes_meets_the_quota_and_what_goes_gives_them_back() {
     let replace = Create { mode: CreateMode::Replace, ..rig.file("/job/a") };
     assert!(is_full(rig.create_with(replace)));
     let writer = rig.nonce();
-    let append = rig.ask(Request::Append { path: path("/job/a"), writer });
+    let append = rig.call(Request::Append { path: path("/job/a"), writer });
     assert!(matches!(append, Err(Refusal::QuotaPassed { .. })), "{append:?}");
     let (object, lease) = (other.object, other.lease);
     let more = Request::AddBlocks { object, lease, ended: Vec::new(), count: 1, avoid: Vec::new() };
-    assert!(matches!(rig.ask(more), Err(Refusal::QuotaPassed { .. })));
+    assert!(matches!(rig.call(more), Err(Refusal::QuotaPassed { .. })));
     let inline = Create { inline: Some(vec![1; 100]), ..rig.file("/job/small") };
-    let small = rig.ask(Request::Create(inline.clone()));
+    let small = rig.call(Request::Create(inline.clone()));
     assert!(matches!(small, Err(Refusal::QuotaPassed { .. })), "{small:?}");
     // What was reserved and not used comes back, and what expires, is replaced or deleted.
     rig.seal(&other, &[4096]).unwrap();
     assert_eq!(used(&mut rig), 8192 + 4096);
-    rig.ask(Request::Create(inline)).unwrap();
-    rig.ask(Request::SetTtl { path: path("/job/b"), ttl: Some(Millis(1000)) }).unwrap();
+    rig.call(Request::Create(inline)).unwrap();
+    rig.call(Request::SetTtl { path: path("/job/b"), ttl: Some(Millis(1000)) }).unwrap();
     rig.pass(Millis(1001));
     assert_eq!(used(&mut rig), 8192 + 100);
     let replace = Create { mode: CreateMode::Replace, ..rig.file("/job/small") };
     let replaced = rig.create_with(Create { expected_bytes: Some(4096), ..replace }).unwrap();
     rig.seal(&replaced, &[4096]).unwrap();
     assert_eq!(used(&mut rig), 8192 + 4096);
-    rig.ask(Request::Delete { path: path("/job/a"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: path("/job/a"), recursive: false }).unwrap();
     assert_eq!(used(&mut rig), 4096);
 }
 
@@ -179,14 +179,14 @@ fn limits_count_names_and_attributes_and_refuse_before_anything_is_made() {
     let job = RegisterJob { path: path("/job"), lease, quota_bytes: None, hints };
     let limits = JobLimits { names: Some(0), attribute_bytes: None };
     let none = RegisterLimitedJob { job: job.clone(), limits };
-    let refused = rig.ask(Request::RegisterLimitedJob(Box::new(none)));
+    let refused = rig.call(Request::RegisterLimitedJob(Box::new(none)));
     assert!(matches!(refused, Err(Refusal::BadRequest { .. })), "{refused:?}");
     let limits = JobLimits { names: Some(4), attribute_bytes: Some(10) };
     let limited = RegisterLimitedJob { job, limits };
-    let Ok(Reply::Job(job)) = rig.ask(Request::RegisterLimitedJob(Box::new(limited))) else {
+    let Ok(Reply::Job(job)) = rig.call(Request::RegisterLimitedJob(Box::new(limited))) else {
         panic!("it is registered")
     };
-    let account = |rig: &mut Rig| match rig.ask(Request::JobAccount { job: job.job }) {
+    let account = |rig: &mut Rig| match rig.call(Request::JobAccount { job: job.job }) {
         Ok(Reply::JobAccount(account)) => (account.names, account.attribute_bytes),
         other => panic!("{other:?}"),
     };
@@ -200,20 +200,20 @@ fn limits_count_names_and_attributes_and_refuse_before_anything_is_made() {
     };
     // Four directories above it: none of them is made.
     let deep = value(&mut rig, "/job/1/2/3/4/x", "");
-    assert!(is_passed(&rig.ask(deep), "names"));
+    assert!(is_passed(&rig.call(deep), "names"));
     assert_eq!(account(&mut rig), (1, 0));
     let first = value(&mut rig, "/job/1/x", "12345");
-    rig.ask(first).unwrap();
+    rig.call(first).unwrap();
     assert_eq!(account(&mut rig), (3, 6));
     let more = value(&mut rig, "/job/1/y", "12345");
-    assert!(is_passed(&rig.ask(more), "bytes of attributes"));
+    assert!(is_passed(&rig.call(more), "bytes of attributes"));
     let set = |text: &str| Request::SetAttributes {
         path: path("/job/1/x"),
         expected: None,
         attributes: [("a", text)].into_iter().collect(),
     };
-    assert!(is_passed(&rig.ask(set("1234567890")), "bytes of attributes"));
-    rig.ask(set("123456789")).unwrap();
+    assert!(is_passed(&rig.call(set("1234567890")), "bytes of attributes"));
+    rig.call(set("123456789")).unwrap();
     assert_eq!(account(&mut rig), (3, 10));
     // What is written counts from its first block, and goes when it is given up.
     let grant = rig.create("/job/1/z").unwrap();
@@ -223,22 +223,22 @@ fn limits_count_names_and_attributes_and_refuse_before_anything_is_made() {
     let (object, lease) = (grant.object, grant.lease);
     let attributes = [("b", "")].into_iter().collect();
     let seal = Request::Seal { object, lease, lengths: Vec::new(), attributes };
-    assert!(is_passed(&rig.ask(seal), "bytes of attributes"));
-    rig.ask(Request::Abort { object, lease }).unwrap();
+    assert!(is_passed(&rig.call(seal), "bytes of attributes"));
+    rig.call(Request::Abort { object, lease }).unwrap();
     assert_eq!(account(&mut rig), (3, 10));
-    rig.ask(set("")).unwrap();
+    rig.call(set("")).unwrap();
     let made = Request::MakeDirectory {
         path: path("/job/2"),
         kind: ObjectKind::Directory,
         parents: false,
         is_listed: true,
     };
-    rig.ask(made).unwrap();
+    rig.call(made).unwrap();
     assert_eq!(account(&mut rig), (4, 1));
     // A snapshot does not hold the accounts; they follow from it.
     let image = rig.namenode.catalog().image();
     let read: Catalog = decode_body(&encode_body(&image)).unwrap();
     assert_eq!(read.restored().fsck().problems, Vec::<String>::new());
-    rig.ask(Request::EndJob { job: job.job }).unwrap();
-    assert!(rig.ask(Request::JobAccount { job: job.job }).is_err());
+    rig.call(Request::EndJob { job: job.job }).unwrap();
+    assert!(rig.call(Request::JobAccount { job: job.job }).is_err());
 }

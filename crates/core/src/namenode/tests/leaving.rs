@@ -17,11 +17,11 @@ fn block_that_a_lost_log_end_had_moved_to_a_leaving_node_is_at_home_there() {
         let notice = Request::Notice { node: other.into(), deadline_millis: 60_000, reason };
         let report = Request::BlockReport { node: other, blocks: vec![held] };
         let both = if is_reported_first { [report, notice] } else { [notice, report] };
-        both.into_iter().for_each(|request| drop(rig.ask(request).unwrap()));
+        both.into_iter().for_each(|request| drop(rig.call(request).unwrap()));
         let policy = |rig: &Rig| rig.namenode.catalog().node_policy(other).unwrap().0;
         assert_eq!(policy(&rig), Policy::Draining, "it may have the only bytes");
         rig.pass(Millis(10_001));
-        rig.ask(missing(&rig, home, held.block)).unwrap();
+        rig.call(missing(&rig, home, held.block)).unwrap();
         let layout = rig.layout("/file").unwrap();
         assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(2)));
         rig.pass(Millis(30_000));
@@ -35,8 +35,8 @@ fn leaving_node_is_drained_when_the_homes_of_what_it_shows_have_had_their_time()
     let (mut rig, held, home, other) = moved_by_a_lost_end();
     let reason = "spot".to_owned();
     let notice = Request::Notice { node: other.into(), deadline_millis: 60_000, reason };
-    rig.ask(notice).unwrap();
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(notice).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     rig.pass(Millis(29_000));
     assert_eq!(rig.namenode.catalog().node_policy(other).unwrap().0, Policy::Draining);
     rig.pass(Millis(1_100));
@@ -48,14 +48,14 @@ fn leaving_node_is_drained_when_the_homes_of_what_it_shows_have_had_their_time()
 #[test]
 fn copy_on_a_node_that_is_gone_saves_nothing() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     let reason = "spot".to_owned();
     let notice = Request::Notice { node: other.into(), deadline_millis: 5_000, reason };
-    rig.ask(notice).unwrap();
+    rig.call(notice).unwrap();
     rig.pass(Millis(5_001));
     assert_eq!(rig.namenode.catalog().node_policy(other).unwrap().0, Policy::Gone);
     rig.pass(Millis(5_000));
-    rig.ask(missing(&rig, home, held.block)).unwrap();
+    rig.call(missing(&rig, home, held.block)).unwrap();
     assert_eq!(rig.stat("/file").unwrap().lost_bytes, 1000);
 }
 
@@ -64,10 +64,10 @@ fn copy_on_a_node_that_is_gone_saves_nothing() {
 fn node_that_drained_before_the_start_is_drained_without_another_notice() {
     let (mut rig, held, _, other) = moved_by_a_lost_end();
     let reason = "smaller".to_owned();
-    rig.ask(Request::Decommission { node: other.into(), reason }).unwrap();
+    rig.call(Request::Decommission { node: other.into(), reason }).unwrap();
     rig.start_again(Millis(10), 3);
     let held = HeldBlock { epoch: Epoch(3), ..held };
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     rig.pass(Millis(31_000));
     assert_eq!(rig.namenode.catalog().node_policy(other).unwrap().0, Policy::Drained);
 }
@@ -77,17 +77,17 @@ fn node_that_drained_before_the_start_is_drained_without_another_notice() {
 fn copy_of_a_lost_log_end_is_kept_until_its_home_has_been_believed() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
     let (holder, name, lease) = (MANAGER, "manager".to_owned(), Millis(600_000));
-    rig.ask(Request::Manage { holder, name, lease }).unwrap();
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::Manage { holder, name, lease }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     for node in [home, other] {
         let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
         let (after, limit) = (BlockId(0), 10);
-        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+        rig.call(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
     }
     rig.pass(Millis(3_000));
-    rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
+    rig.call(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
     rig.pass(Millis(7_001));
-    rig.ask(missing(&rig, home, held.block)).unwrap();
+    rig.call(missing(&rig, home, held.block)).unwrap();
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
 }
 
@@ -97,7 +97,7 @@ fn copy_of_a_lost_log_end_is_kept_until_its_home_has_been_believed() {
 fn copy_of_a_lost_log_end_is_kept_through_a_second_start_and_a_change_of_leader() {
     for is_leader in [false, true] {
         let (mut rig, held, home, other) = moved_by_a_lost_end();
-        rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+        rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
         rig.pass(Millis(2_000));
         if is_leader {
             rig.take_over(3);
@@ -105,31 +105,31 @@ fn copy_of_a_lost_log_end_is_kept_through_a_second_start_and_a_change_of_leader(
             rig.start_again(Millis(10), 3);
         }
         let (holder, name, lease) = (MANAGER, "manager".to_owned(), Millis(600_000));
-        rig.ask(Request::Manage { holder, name, lease }).unwrap();
+        rig.call(Request::Manage { holder, name, lease }).unwrap();
         for node in [home, other] {
             let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
             let (after, limit) = (BlockId(0), 10);
-            rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+            rig.call(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
         }
         rig.pass(Millis(3_000));
-        rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
+        rig.call(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
         rig.pass(Millis(7_001));
-        rig.ask(missing(&rig, home, held.block)).unwrap();
+        rig.call(missing(&rig, home, held.block)).unwrap();
         assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
     }
 }
 
-/// Its node has not reported when the leader changes, and drains with nothing that the log knows.
+/// Its node has not reported when the leader changes, and drains with nothing that the log has.
 #[test]
 fn leaving_node_shows_what_a_lost_log_end_had_moved_to_it_to_the_next_leader_too() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
     let reason = "smaller".to_owned();
-    rig.ask(Request::Decommission { node: other.into(), reason }).unwrap();
+    rig.call(Request::Decommission { node: other.into(), reason }).unwrap();
     rig.take_over(3);
     assert_eq!(rig.policy(other), Policy::Decommissioning, "it may have the only bytes");
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     rig.pass(Millis(10_001));
-    rig.ask(missing(&rig, home, held.block)).unwrap();
+    rig.call(missing(&rig, home, held.block)).unwrap();
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
 }
 
@@ -137,15 +137,15 @@ fn leaving_node_shows_what_a_lost_log_end_had_moved_to_it_to_the_next_leader_too
 #[test]
 fn copies_of_a_lost_log_end_are_kept_for_a_while_and_no_later_ones() {
     let (mut rig, held, _, other) = moved_by_a_lost_end();
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     rig.pass(Millis(31_000));
     rig.start_again(Millis(10), 3);
     let (holder, name, lease) = (MANAGER, "manager".to_owned(), Millis(600_000));
-    rig.ask(Request::Manage { holder, name, lease }).unwrap();
+    rig.call(Request::Manage { holder, name, lease }).unwrap();
     let copy = |rig: &Rig| rig.namenode.catalog().block_view(held.block).unwrap().copy;
     assert!(copy(&rig).is_some());
     rig.pass(Millis(10_001));
-    rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
+    rig.call(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
     assert!(copy(&rig).is_none(), "its home was believed before");
 }
 
@@ -153,22 +153,22 @@ fn copies_of_a_lost_log_end_are_kept_for_a_while_and_no_later_ones() {
 #[test]
 fn copy_that_is_made_after_a_shown_one_became_the_home_is_given_up_like_any_other() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     rig.notice(home, 60_000).unwrap();
     assert_eq!(rig.namenode.catalog().block_home(held.block).unwrap().0, Some(other));
-    rig.ask(Request::Cancel { node: home.into() }).unwrap();
+    rig.call(Request::Cancel { node: home.into() }).unwrap();
     rig.manage();
     for node in [home, other] {
         let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
         let (after, limit) = (BlockId(0), 10);
-        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+        rig.call(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
     }
     rig.pass(Millis(3_000));
     let epoch = rig.begin(held.block, held.epoch, home, MovePurpose::Precopy).unwrap();
     rig.end(held.block, (held.epoch, epoch), home, 1000).unwrap();
     let copy = |rig: &Rig| rig.namenode.catalog().block_view(held.block).unwrap().copy;
     assert!(copy(&rig).is_some());
-    rig.ask(Request::DropCopies { holder: MANAGER, blocks: vec![held.block] }).unwrap();
+    rig.call(Request::DropCopies { holder: MANAGER, blocks: vec![held.block] }).unwrap();
     assert_eq!(copy(&rig), None);
 }
 
@@ -176,13 +176,13 @@ fn copy_that_is_made_after_a_shown_one_became_the_home_is_given_up_like_any_othe
 #[test]
 fn copy_on_a_node_that_stays_after_all_saves_the_block_of_a_node_that_leaves() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
-    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.call(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
     for node in [other, home] {
         let reason = "spot".to_owned();
         let notice = Request::Notice { node: node.into(), deadline_millis: 60_000, reason };
-        rig.ask(notice).unwrap();
+        rig.call(notice).unwrap();
     }
     assert_eq!(rig.namenode.catalog().block_home(held.block).unwrap().0, Some(home));
-    rig.ask(Request::Cancel { node: other.into() }).unwrap();
+    rig.call(Request::Cancel { node: other.into() }).unwrap();
     assert_eq!(rig.namenode.catalog().block_home(held.block).unwrap().0, Some(other));
 }

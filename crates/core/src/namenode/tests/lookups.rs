@@ -14,7 +14,7 @@ use crate::namenode::{Namenode, NamenodeConfig, Prepared};
 impl Rig {
     fn lookup_many(&mut self, paths: &[Path]) -> Lookups {
         let request = Request::LookupMany { paths: paths.iter().collect() };
-        match self.ask(request).unwrap() {
+        match self.call(request).unwrap() {
             Reply::Found(lookups) => lookups,
             other => panic!("{other:?}"),
         }
@@ -30,12 +30,12 @@ fn tree() -> (Rig, Vec<Path>) {
     let open = rig.create("/a/open").unwrap();
     let (object, lease) = (open.object, open.lease);
     let lengths = vec![length(open.blocks[0].block, 5)];
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     let hidden = Create { is_listed: false, inline: Some(vec![1, 2, 3]), ..rig.file("/b/hidden") };
-    rig.ask(Request::Create(hidden)).unwrap();
+    rig.call(Request::Create(hidden)).unwrap();
     let long = format!("/b/{}", "n".repeat(200));
     let value = Create { inline: Some(vec![9; 64]), ..rig.file(&long) };
-    rig.ask(Request::Create(value)).unwrap();
+    rig.call(Request::Create(value)).unwrap();
     let mut names = vec!["/", "/a", "/b/one", "/a/two", "/a/missing", "/missing/one", "/a/one/x"];
     names.extend(["/b/hidden", long.as_str(), "/a/c/deep", "/a/open", "/a/one", "/a/c", "/c"]);
     (rig, names.into_iter().map(path).collect())
@@ -82,8 +82,8 @@ fn same_as_alone(rig: &mut Rig, paths: &[Path]) {
 #[test]
 fn names_are_found_after_moves_and_not_after_they_are_gone() {
     let (mut rig, paths) = tree();
-    rig.ask(Request::Rename { from: path("/a"), to: path("/moved"), replace: false }).unwrap();
-    rig.ask(Request::Delete { path: path("/b"), recursive: true }).unwrap();
+    rig.call(Request::Rename { from: path("/a"), to: path("/moved"), replace: false }).unwrap();
+    rig.call(Request::Delete { path: path("/b"), recursive: true }).unwrap();
     let lookups = rig.lookup_many(&paths);
     let found = lookups.found.iter().filter(|found| found.object != ObjectId(0)).count();
     assert_eq!((found, lookups.refusals.len()), (1, paths.len() - 1), "only the root is there");
@@ -94,17 +94,17 @@ fn names_are_found_after_moves_and_not_after_they_are_gone() {
 #[test]
 fn what_is_no_path_has_no_object() {
     let (mut rig, _) = tree();
-    // A peer may say anything; a client says only valid paths.
+    // A peer may send anything; a client sends only valid paths.
     for text in ["", "a", "//a", "/a/", "/a//one", "/a/./one"] {
         let bytes = sanderling_protocol::frame::encode_body(&(text, vec![text.len() as u32]));
         let paths: Paths = sanderling_protocol::frame::decode_body(&bytes).unwrap();
-        let Ok(Reply::Found(lookups)) = rig.ask(Request::LookupMany { paths }) else { panic!() };
+        let Ok(Reply::Found(lookups)) = rig.call(Request::LookupMany { paths }) else { panic!() };
         assert!(matches!(lookups.refusals[..], [Refusal::BadPath { .. }]), "{text:?}");
         for other in ["/", "/a", "/a/one"] {
             let both = (format!("{text}{other}"), vec![text.len() as u32, other.len() as u32]);
             let bytes = sanderling_protocol::frame::encode_body(&both);
             let paths = sanderling_protocol::frame::decode_body(&bytes).unwrap();
-            let Ok(Reply::Found(both)) = rig.ask(Request::LookupMany { paths }) else { panic!() };
+            let Ok(Reply::Found(both)) = rig.call(Request::LookupMany { paths }) else { panic!() };
             assert_eq!(both.found[0].object, ObjectId(0), "{text:?} beside {other}");
             assert_ne!(both.found[1].object, ObjectId(0), "{other} beside {text:?}");
         }
@@ -115,7 +115,7 @@ fn what_is_no_path_has_no_object() {
 fn too_many_names_are_refused() {
     let mut rig = Rig::new();
     let paths = vec![Path::root(); LOOKUPS_MAX + 1];
-    let asked = rig.ask(Request::LookupMany { paths: paths.iter().collect() });
+    let asked = rig.call(Request::LookupMany { paths: paths.iter().collect() });
     assert!(matches!(asked, Err(Refusal::TooLarge { .. })));
 }
 
@@ -124,7 +124,7 @@ fn image_of_a_catalog_goes_on_as_the_catalog() {
     let (mut rig, paths) = tree();
     let image = rig.namenode.catalog().image();
     // What happens meanwhile is not in it.
-    rig.ask(Request::Delete { path: path("/a"), recursive: true }).unwrap();
+    rig.call(Request::Delete { path: path("/a"), recursive: true }).unwrap();
     let bytes = sanderling_protocol::frame::encode_body(&image);
     let image = sanderling_protocol::frame::decode_body(&bytes).unwrap();
     let restored = Namenode::restore(NamenodeConfig::default(), image, rig.now);
@@ -154,7 +154,7 @@ fn change(namenode: &mut Namenode, request: Request) -> Grant {
 }
 
 #[test]
-fn huge_file_is_told_page_by_page() {
+fn huge_file_is_listed_page_by_page() {
     let mut namenode = Namenode::new(NamenodeConfig::default(), ClusterId(7));
     let register = Register {
         cluster: None,

@@ -9,21 +9,22 @@ use super::{Rig, path};
 
 impl Rig {
     fn mkdir(&mut self, name: &str, kind: ObjectKind) -> Result<Reply, Refusal> {
-        self.ask(Request::MakeDirectory { path: path(name), kind, parents: false, is_listed: true })
+        let path = path(name);
+        self.call(Request::MakeDirectory { path, kind, parents: false, is_listed: true })
     }
 
     fn rename(&mut self, from: &str, to: &str, replace: bool) -> Result<Reply, Refusal> {
-        self.ask(Request::Rename { from: path(from), to: path(to), replace })
+        self.call(Request::Rename { from: path(from), to: path(to), replace })
     }
 
     pub(super) fn delete(&mut self, name: &str, recursive: bool) -> Result<Reply, Refusal> {
-        self.ask(Request::Delete { path: path(name), recursive })
+        self.call(Request::Delete { path: path(name), recursive })
     }
 
     fn value(&mut self, name: &str, value: &[u8]) -> Result<Reply, Refusal> {
         let kind = CreateKind::KeyValue;
         let request = Create { kind, inline: Some(value.to_vec()), ..self.file(name) };
-        self.ask(Request::Create(request))
+        self.call(Request::Create(request))
     }
 }
 
@@ -35,7 +36,7 @@ fn names_are_exact_and_listed_in_order() {
     }
     assert_eq!(rig.names("/d"), [" a", "A", "a", "a ", "b", "ä"]);
     let Reply::Entries { entries, is_more } = rig
-        .ask(Request::List {
+        .call(Request::List {
             path: path("/d"),
             after: "A".to_owned(),
             limit: 2,
@@ -60,7 +61,7 @@ fn numbered_names_are_listed_in_order_whatever_goes_between_them() {
     for number in 0..900_usize {
         let name = format!("new-{number}");
         let request = Create { inline: Some(Vec::new()), ..rig.file(&format!("/d/{name}")) };
-        rig.ask(Request::Create(request)).unwrap();
+        rig.call(Request::Create(request)).unwrap();
         model.insert(name);
         // Sometimes one of the last, at the place of the next insertion, and sometimes any.
         let back = if number % 2 == 0 { number % 5 } else { number * 31 % (number + 1) };
@@ -221,10 +222,10 @@ fn time_to_live_ends_an_object_and_can_be_taken_back() {
     let grant = rig.create_with(request).unwrap();
     rig.seal(&grant, &[10]).unwrap();
     rig.put("/d/long", 10);
-    rig.ask(Request::SetTtl { path: path("/d"), ttl: Some(Millis(5000)) }).unwrap();
+    rig.call(Request::SetTtl { path: path("/d"), ttl: Some(Millis(5000)) }).unwrap();
     rig.pass(Millis(4000));
     assert_eq!(rig.stat("/short").unwrap().expires_in, Some(Millis(1000)));
-    rig.ask(Request::SetTtl { path: path("/d"), ttl: None }).unwrap();
+    rig.call(Request::SetTtl { path: path("/d"), ttl: None }).unwrap();
     rig.pass(Millis(1500));
     assert!(matches!(rig.stat("/short"), Err(Refusal::NotFound { .. })));
     assert!(rig.stat("/d/long").is_ok());

@@ -31,7 +31,7 @@ impl World {
         for name in ["/file", "/from", "/object", "/part", "/spare"] {
             world.put(name);
         }
-        world.rig.ask(register_job("/job")).unwrap();
+        world.rig.call(register_job("/job")).unwrap();
         world
     }
 
@@ -40,7 +40,7 @@ impl World {
         let blocks: Vec<_> = grant.blocks.iter().map(|granted| length(granted.block, 9)).collect();
         let (object, lease, attributes) = (grant.object, grant.lease, Attributes::none());
         let seal = Request::Seal { object, lease, lengths: blocks, attributes };
-        self.rig.ask(seal).unwrap();
+        self.rig.call(seal).unwrap();
     }
 
     fn object(&self, name: &str) -> ObjectId {
@@ -111,14 +111,14 @@ impl World {
     fn send(&mut self, request: Request) -> (Request, Result<Reply, Refusal>) {
         self.sequence += 1;
         let request = once(self.client, self.sequence, request);
-        let answer = self.rig.ask(request.clone());
+        let answer = self.rig.call(request.clone());
         (request, answer)
     }
 }
 
 pub(super) fn open(rig: &mut Rig) -> ClientId {
     let key = Nonce(44);
-    match rig.ask(Request::OpenClient { key }) {
+    match rig.call(Request::OpenClient { key }) {
         Ok(Reply::Client { number }) => ClientId { number, key },
         other => panic!("{other:?}"),
     }
@@ -135,7 +135,7 @@ fn limited_job(name: &str) -> Request {
     Request::RegisterLimitedJob(Box::new(RegisterLimitedJob { job, limits }))
 }
 
-/// Takes out of an answer what says how late it is.
+/// Takes out of an answer what shows how late it is.
 fn timeless(answer: Result<Reply, Refusal>) -> Result<Reply, Refusal> {
     match answer {
         Ok(Reply::Node(mut info)) => {
@@ -218,11 +218,11 @@ const fn is_sampled(request: &Request) -> bool {
     }
 }
 
-/// Kinds of changes that are made once: as many as [`is_sampled`] tells.
+/// Kinds of changes that are made once: as many as [`is_sampled`] selects.
 const KINDS: usize = 21;
 
 #[test]
-fn every_change_is_made_once_and_answered_alike_also_by_who_reads_the_log_or_a_snapshot() {
+fn every_change_is_made_once_and_answered_alike_also_from_the_log_or_a_snapshot() {
     let mut world = World::new();
     let requests = world.one_of_each();
     let mut kinds: Vec<_> = requests.iter().map(Request::kind).collect();
@@ -235,7 +235,7 @@ fn every_change_is_made_once_and_answered_alike_also_by_who_reads_the_log_or_a_s
         let (request, answer) = world.send(request);
         assert!(answer.is_ok(), "{request:?}: {answer:?}");
         let commands = world.rig.log.len();
-        assert_eq!(timeless(world.rig.ask(request.clone())), timeless(answer.clone()));
+        assert_eq!(timeless(world.rig.call(request.clone())), timeless(answer.clone()));
         assert_eq!(world.rig.log.len(), commands, "{} was made twice", request.kind());
         sent.push((request, answer));
     }
@@ -267,11 +267,11 @@ fn what_is_no_change_is_not_made_once() {
     let client = open(&mut rig);
     for request in [Request::Jobs, Request::Suspect { node: NodeId(1) }] {
         assert!(request.repeat() != Repetition::Once && !is_sampled(&request));
-        let answer = rig.ask(once(client, 1, request));
+        let answer = rig.call(once(client, 1, request));
         assert!(matches!(answer, Err(Refusal::BadRequest { .. })), "{answer:?}");
     }
     let nested = once(client, 2, Request::Delete { path: path("/x"), recursive: false });
-    let answer = rig.ask(once(client, 1, nested));
+    let answer = rig.call(once(client, 1, nested));
     assert!(matches!(answer, Err(Refusal::BadRequest { .. })), "{answer:?}");
 }
 
@@ -279,7 +279,7 @@ fn what_is_no_change_is_not_made_once() {
 fn repeat_that_was_prepared_before_the_first_was_applied_is_not_made() {
     let mut rig = Rig::with_nodes(1);
     let client = open(&mut rig);
-    rig.ask(Request::Create(Create { inline: Some(vec![1]), ..Create::new(path("/f"), Nonce(1)) }))
+    rig.call(Request::Create(Create { inline: Some(vec![1]), ..Create::new(path("/f"), Nonce(1)) }))
         .unwrap();
     let delete = once(client, 1, Request::Delete { path: path("/f"), recursive: false });
     let prepare = |rig: &mut Rig| match rig.namenode.prepare(rig.now, delete.clone()) {
@@ -289,7 +289,7 @@ fn repeat_that_was_prepared_before_the_first_was_applied_is_not_made() {
     let (first, second) = (prepare(&mut rig), prepare(&mut rig));
     let answer = rig.log_and_apply(first);
     assert!(matches!(answer, Ok(Reply::Deleted { objects: 1, .. })), "{answer:?}");
-    rig.ask(Request::Create(Create { inline: Some(vec![2]), ..Create::new(path("/f"), Nonce(2)) }))
+    rig.call(Request::Create(Create { inline: Some(vec![2]), ..Create::new(path("/f"), Nonce(2)) }))
         .unwrap();
     assert_eq!(rig.log_and_apply(second), answer);
     assert!(rig.namenode.catalog().stat(&path("/f"), rig.now).is_ok());
@@ -300,30 +300,30 @@ fn refusal_for_good_is_an_outcome_and_one_for_a_while_is_none() {
     let mut rig = Rig::with_nodes(1);
     let client = open(&mut rig);
     let delete = once(client, 1, Request::Delete { path: path("/f"), recursive: false });
-    let answer = rig.ask(delete.clone());
+    let answer = rig.call(delete.clone());
     assert!(matches!(answer, Err(Refusal::NotFound { .. })));
     let value = |nonce| Create { inline: Some(vec![1]), ..Create::new(path("/f"), Nonce(nonce)) };
-    rig.ask(Request::Create(value(1))).unwrap();
-    assert_eq!(rig.ask(delete), answer);
-    // Nobody answers to this name: refused before there is a command, and an outcome all the same.
+    rig.call(Request::Create(value(1))).unwrap();
+    assert_eq!(rig.call(delete), answer);
+    // No node has this name: refused before there is a command, and an outcome all the same.
     let notice = Request::Notice {
         node: NodeSelector("node-2".to_owned()),
         deadline_millis: 1000,
         reason: String::new(),
     };
     let notice = once(client, 2, notice);
-    let answer = rig.ask(notice.clone());
+    let answer = rig.call(notice.clone());
     assert!(matches!(answer, Err(Refusal::UnknownNode { .. })));
     rig.register("node-2").unwrap();
-    assert_eq!(rig.ask(notice), answer);
+    assert_eq!(rig.call(notice), answer);
     // Another writer has the file for a while.
     let grant = rig.create("/g").unwrap();
     let append = once(client, 3, Request::Append { path: path("/g"), writer: Nonce(9) });
-    assert!(matches!(rig.ask(append.clone()), Err(Refusal::SecondWriter { .. })));
+    assert!(matches!(rig.call(append.clone()), Err(Refusal::SecondWriter { .. })));
     let (object, lease) = (grant.object, grant.lease);
     let lengths = vec![length(grant.blocks[0].block, 9)];
-    rig.ask(Request::Seal { object, lease, lengths, attributes: Attributes::none() }).unwrap();
-    assert!(matches!(rig.ask(append), Ok(Reply::Grant(_))));
+    rig.call(Request::Seal { object, lease, lengths, attributes: Attributes::none() }).unwrap();
+    assert!(matches!(rig.call(append), Ok(Reply::Grant(_))));
 }
 
 /// Otherwise a client that is refused again and again would fill the log.
@@ -336,7 +336,7 @@ fn refusal_of_a_client_that_the_log_has_just_noted_leaves_no_record() {
         let delete = Request::Delete { path: path("/f"), recursive: false };
         let change = Change::new(delete);
         let once = Once { client, sequence, settled_below: sequence, change };
-        let answer = rig.ask(Request::Once(Box::new(once)));
+        let answer = rig.call(Request::Once(Box::new(once)));
         assert!(matches!(answer, Err(Refusal::NotFound { .. })), "{answer:?}");
     }
     assert_eq!(rig.log.len(), logged);
@@ -352,10 +352,10 @@ fn leader_of_a_group_logs_what_it_refuses_for_good() {
     for command in rig.namenode.take_over(rig.now, Term(9), Millis(0)) {
         rig.log_and_apply(command).unwrap();
     }
-    let answer = rig.ask(rename.clone());
+    let answer = rig.call(rename.clone());
     assert!(matches!(answer, Err(Refusal::NotFound { .. })));
     let value = Create { inline: Some(vec![1]), ..Create::new(path("/f"), Nonce(1)) };
-    rig.ask(Request::Create(value)).unwrap();
+    rig.call(Request::Create(value)).unwrap();
     // The next leader has nothing but the log.
     let config = rig.namenode.config().clone();
     let mut next = Namenode::new(config, rig.namenode.catalog().cluster());
@@ -363,7 +363,7 @@ fn leader_of_a_group_logs_what_it_refuses_for_good() {
         next.apply(command);
     }
     rig.namenode = next;
-    assert_eq!(rig.ask(rename), answer);
+    assert_eq!(rig.call(rename), answer);
 }
 
 #[test]
@@ -374,16 +374,16 @@ fn settled_change_and_unknown_client_are_refused() {
     let late = once(client, 1, delete());
     let change = Change::new(delete());
     let next = Once { client, sequence: 3, settled_below: 3, change };
-    let _ = rig.ask(Request::Once(Box::new(next)));
+    let _ = rig.call(Request::Once(Box::new(next)));
     let is_unknown =
         |answer: &Result<Reply, Refusal>| matches!(answer, Err(Refusal::OutcomeUnknown { .. }));
-    assert!(is_unknown(&rig.ask(late)));
+    assert!(is_unknown(&rig.call(late)));
     let other_key = ClientId { key: Nonce(45), ..client };
-    assert!(is_unknown(&rig.ask(once(other_key, 4, delete()))));
+    assert!(is_unknown(&rig.call(once(other_key, 4, delete()))));
     let never_opened = ClientId { number: client.number + 1, ..client };
-    assert!(is_unknown(&rig.ask(once(never_opened, 1, delete()))));
+    assert!(is_unknown(&rig.call(once(never_opened, 1, delete()))));
     let other = Request::Delete { path: path("/g"), recursive: false };
-    assert!(matches!(rig.ask(once(client, 3, other)), Err(Refusal::BadRequest { .. })));
+    assert!(matches!(rig.call(once(client, 3, other)), Err(Refusal::BadRequest { .. })));
 }
 
 #[test]

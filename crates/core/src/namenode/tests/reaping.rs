@@ -54,7 +54,7 @@ fn names_go_at_once_and_the_rest_in_slices() {
     }
     let (before, used) = (rig.entries(), rig.used_bytes());
     let Reply::Deleted { objects, .. } = rig.delete("/a", true).unwrap() else { panic!() };
-    assert_eq!((objects, before - rig.entries()), (7, 7), "what a slice frees is told");
+    assert_eq!((objects, before - rig.entries()), (7, 7), "what a slice frees is counted");
     rig.is_gone("/a");
     rig.is_gone("/a/b/c/0");
     assert_eq!(rig.names("/"), ["empty"]);
@@ -82,22 +82,22 @@ fn no_lease_holds_below_what_is_deleted() {
     let gone = Refusal::ObjectGone { object };
     let lengths = vec![length(open.blocks[0].block, 5)];
     let publish = Request::Publish { object, lease, lengths: lengths.clone() };
-    assert_eq!(rig.ask(publish), Err(gone.clone()));
+    assert_eq!(rig.call(publish), Err(gone.clone()));
     let more = Request::AddBlocks { object, lease, ended: lengths, count: 1, avoid: vec![] };
-    assert_eq!(rig.ask(more), Err(gone.clone()));
+    assert_eq!(rig.call(more), Err(gone.clone()));
     assert_eq!(rig.seal(&open, &[5]), Err(gone.clone()));
     let read = Request::LookupObject { object, offset: 0, bytes: 1 };
-    assert_eq!(rig.ask(read), Err(gone));
-    let renewed = rig.ask(Request::RenewLeases { leases: vec![(object, lease)] });
+    assert_eq!(rig.call(read), Err(gone));
+    let renewed = rig.call(Request::RenewLeases { leases: vec![(object, lease)] });
     assert_eq!(renewed, Ok(Reply::Renewed { ended: vec![object] }));
-    assert_eq!(rig.ask(Request::Abort { object, lease }), Ok(Reply::Done));
+    assert_eq!(rig.call(Request::Abort { object, lease }), Ok(Reply::Done));
     // Its directory is there no longer, whether it is freed or not.
     let object = pending.object;
     assert_eq!(rig.seal(&pending, &[5]), Err(Refusal::ObjectGone { object }));
     let unknown = Err(Refusal::UnknownJob { job: job.job });
-    assert_eq!(rig.ask(Request::RenewJob { job: job.job }), unknown);
-    assert_eq!(rig.ask(Request::EndJob { job: job.job }), unknown);
-    assert_eq!(rig.ask(Request::Jobs), Ok(Reply::Jobs(vec![])));
+    assert_eq!(rig.call(Request::RenewJob { job: job.job }), unknown);
+    assert_eq!(rig.call(Request::EndJob { job: job.job }), unknown);
+    assert_eq!(rig.call(Request::Jobs), Ok(Reply::Jobs(vec![])));
     // Leases end and jobs expire meanwhile.
     assert!(rig.namenode.catalog().reaps_at().is_some());
     rig.pass(Millis(60_000));
@@ -133,7 +133,7 @@ fn everything_that_one_millisecond_deletes_shares_its_slice() {
     for number in 0..50 {
         let inline = Some(vec![7; 10]);
         let request = Create { inline, parents: true, ..rig.file(&format!("/{number}/file")) };
-        rig.ask(Request::Create(request)).unwrap();
+        rig.call(Request::Create(request)).unwrap();
     }
     let before = rig.entries();
     for number in 0..50 {
@@ -156,11 +156,11 @@ fn file_of_many_blocks_is_freed_in_slices() {
     for _ in 0..9 {
         let ended = vec![length(last, MIB)];
         let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
-        let Ok(Reply::Grant(more)) = rig.ask(more) else { panic!("not granted") };
+        let Ok(Reply::Grant(more)) = rig.call(more) else { panic!("not granted") };
         last = more.blocks[0].block;
     }
     let (lengths, attributes) = (vec![length(last, MIB)], Default::default());
-    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    rig.call(Request::Seal { object, lease, lengths, attributes }).unwrap();
     let freed_bytes = 10 * u64::from(MIB);
     assert_eq!(rig.delete("/file", false), Ok(Reply::Deleted { objects: 1, freed_bytes }));
     assert_eq!(rig.used_bytes(), 7 * u64::from(MIB));
@@ -169,15 +169,15 @@ fn file_of_many_blocks_is_freed_in_slices() {
 }
 
 #[test]
-fn job_has_ended_at_once_and_is_told_of_when_it_is_freed() {
+fn job_has_ended_at_once_and_is_reported_when_it_is_freed() {
     let mut rig = Rig::with_slices(2, 2);
     let job = rig.job("/job", None).unwrap();
     for number in 0..10 {
         rig.put(&format!("/job/{number}"), 100);
     }
-    rig.ask(Request::EndJob { job: job.job }).unwrap();
+    rig.call(Request::EndJob { job: job.job }).unwrap();
     rig.is_gone("/job");
-    assert_eq!(rig.ask(Request::Jobs), Ok(Reply::Jobs(vec![])));
+    assert_eq!(rig.call(Request::Jobs), Ok(Reply::Jobs(vec![])));
     let count = |rig: &Rig| {
         let ended = |kind: EventKind| match kind {
             EventKind::JobEnded { freed_bytes, .. } => Some(freed_bytes),
@@ -240,7 +240,7 @@ fn expired_directories_share_a_slice() {
         rig.make(&name, ObjectKind::Directory, true);
         rig.make(&format!("{name}/d"), ObjectKind::Directory, true);
         let ttl = Some(Millis(1000));
-        rig.ask(Request::SetTtl { path: path(&name), ttl }).unwrap();
+        rig.call(Request::SetTtl { path: path(&name), ttl }).unwrap();
     }
     rig.pass(Millis(1000));
     assert_eq!(rig.names("/"), Vec::<String>::new());
@@ -255,7 +255,8 @@ fn object_that_is_written_keeps_its_directory() {
         let refused = rig.delete(name, false);
         assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
         let object = rig.stat(name).unwrap().object;
-        let refused = rig.ask(Request::DeleteObject { path: path(name), object, recursive: false });
+        let delete = Request::DeleteObject { path: path(name), object, recursive: false };
+        let refused = rig.call(delete);
         assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
     };
     rig.make("/d", ObjectKind::Directory, true);
@@ -274,18 +275,18 @@ fn object_that_is_written_keeps_its_directory() {
     let grant = replace(&mut rig, "/d/file");
     let (object, lease) = (grant.object, grant.lease);
     not_empty(&mut rig, "/d");
-    rig.ask(Request::Abort { object, lease }).unwrap();
+    rig.call(Request::Abort { object, lease }).unwrap();
     // Its lease ends.
     let first = replace(&mut rig, "/d/file");
     replace(&mut rig, "/d/file");
-    rig.ask(Request::Abort { object: first.object, lease: first.lease }).unwrap();
+    rig.call(Request::Abort { object: first.object, lease: first.lease }).unwrap();
     not_empty(&mut rig, "/d");
     let image = encode_body(&rig.namenode.catalog().image());
     let read: Catalog = decode_body(&image).unwrap();
     assert_eq!(read.restored(), *rig.namenode.catalog());
     rig.pass(Millis(10_001));
     rig.delete("/d", false).unwrap();
-    // Who deletes with everything below means that as well.
+    // A deletion with everything below includes that as well.
     rig.make("/d", ObjectKind::Directory, true);
     let grant = replace(&mut rig, "/d/file");
     rig.delete("/d", true).unwrap();
@@ -312,7 +313,7 @@ fn root_of_a_job_is_not_removed_as_a_directory_that_is_empty() {
         rig.put("/job/file", 10);
         let object = rig.stat("/job").unwrap().object;
         let remove = |rig: &mut Rig, recursive: bool| {
-            rig.ask(Request::DeleteObject { path: path("/job"), object, recursive })
+            rig.call(Request::DeleteObject { path: path("/job"), object, recursive })
         };
         let refused = remove(&mut rig, false);
         assert!(matches!(refused, Err(Refusal::NotEmpty { .. })), "{refused:?}");
@@ -339,7 +340,7 @@ pub(super) fn full_directory(rig: &mut Rig, name: &str) {
     for number in 1..ENTRIES {
         let inline = Some(vec![7; 10]);
         let request = Create { inline, parents: true, ..rig.file(&format!("{name}/{number}")) };
-        rig.ask(Request::Create(request)).unwrap();
+        rig.call(Request::Create(request)).unwrap();
     }
 }
 
@@ -385,7 +386,7 @@ fn rules_of_this_program_take_over_what_the_earlier_ones_queued() {
     rig.put("/job/file", 100);
     full_directory(&mut rig, "/job/d");
     rig.delete("/d", true).unwrap();
-    rig.ask(Request::EndJob { job: job.job }).unwrap();
+    rig.call(Request::EndJob { job: job.job }).unwrap();
     let action = Action::Rules { rules: Catalog::RULES, slice: 8 };
     rig.log_and_apply(Command { at: rig.now, action }).unwrap();
     assert_eq!(rig.namenode.catalog().reaping_count(), 2);
@@ -427,7 +428,7 @@ fn change_without_room_waits_for_the_deletions_before_it_and_no_later_ones() {
         rig.put(&format!("/kept/{number}"), MIB);
     }
     let create = Request::Create(rig.file("/new"));
-    let refused = rig.ask(once(client, 1, create.clone()));
+    let refused = rig.call(once(client, 1, create.clone()));
     assert!(matches!(refused, Err(Refusal::Full { .. })), "{refused:?}");
     let mut answers = Vec::new();
     for number in 0..100 {
@@ -435,7 +436,7 @@ fn change_without_room_waits_for_the_deletions_before_it_and_no_later_ones() {
         let name = format!("/others/{number}");
         full_directory(&mut rig, &name);
         rig.delete(&name, true).unwrap();
-        answers.push(rig.ask(once(client, 2, create.clone())));
+        answers.push(rig.call(once(client, 2, create.clone())));
         rig.pass(Millis(1));
     }
     let is_later =
@@ -444,10 +445,10 @@ fn change_without_room_waits_for_the_deletions_before_it_and_no_later_ones() {
     assert!((1..50).contains(&waited), "{waited} times");
     assert!(matches!(answers[waited], Err(Refusal::Full { .. })), "{:?}", answers[waited]);
     rig.delete("/kept/1", false).unwrap();
-    let waits = rig.ask(once(client, 3, create.clone()));
+    let waits = rig.call(once(client, 3, create.clone()));
     assert!(is_later(&waits), "{waits:?}");
     rig.reap_all();
-    rig.ask(once(client, 3, create)).unwrap();
+    rig.call(once(client, 3, create)).unwrap();
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn refused_command_leaves_no_record() {
     ];
     let logged = rig.log.len();
     for request in requests {
-        let refused: Result<_, Refusal> = rig.ask(request.clone());
+        let refused: Result<_, Refusal> = rig.call(request.clone());
         assert!(refused.is_err(), "{request:?}");
         assert_eq!(rig.log.len(), logged, "{request:?} is in the log");
     }

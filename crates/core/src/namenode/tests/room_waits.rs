@@ -33,7 +33,7 @@ impl Rig {
     }
 
     fn sent_waits(&mut self, request: Request) -> bool {
-        match self.ask(request) {
+        match self.call(request) {
             Err(Refusal::RetryAfter { .. }) => true,
             Err(Refusal::Full { .. }) => false,
             other => panic!("{other:?}"),
@@ -181,12 +181,12 @@ fn change_that_has_ended_waits_no_longer() {
         rig.pass(Millis(1));
     }
     let create = |rig: &Rig| Request::Create(Create::new(path("/made"), Nonce(rig.next_nonce)));
-    let made = rig.ask(once(client, 3, create(&rig)));
+    let made = rig.call(once(client, 3, create(&rig)));
     let Ok(Reply::Grant(grant)) = made else { panic!("{made:?}") };
     assert_eq!(rig.waiting(), 2, "made");
     rig.seal(&grant, &[10]).unwrap();
     rig.next_nonce += 1;
-    let refused = rig.ask(once(client, 4, create(&rig)));
+    let refused = rig.call(once(client, 4, create(&rig)));
     assert!(matches!(refused, Err(Refusal::Exists { .. })), "{refused:?}");
     assert_eq!(rig.waiting(), 1, "refused for good");
     assert!(rig.namenode.catalog().reaping_count() > 0);

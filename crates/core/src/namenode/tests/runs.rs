@@ -20,7 +20,7 @@ impl Rig {
         let node = rig.register_as("archiver", "archiver:1", nonce).unwrap();
         let stores = vec!["archive".to_owned()];
         let serve = DurableRequest::ServeStores { node, nonce, stores };
-        rig.ask(Request::Durable(Box::new(serve))).unwrap();
+        rig.call(Request::Durable(Box::new(serve))).unwrap();
         let make = MakeDurable {
             path: path("/out"),
             store: "archive".to_owned(),
@@ -28,7 +28,7 @@ impl Rig {
             backlog_bytes_max: 1 << 40,
             adopt: false,
         };
-        rig.ask(Request::Durable(Box::new(DurableRequest::Make(make)))).unwrap();
+        rig.call(Request::Durable(Box::new(DurableRequest::Make(make)))).unwrap();
         rig
     }
 
@@ -36,13 +36,13 @@ impl Rig {
     fn more(&mut self, of: &Grant, ended: &[(usize, u32)], count: u32, avoid: &[NodeId]) -> Grant {
         let (object, lease, avoid) = (of.object, of.lease, avoid.to_vec());
         let ended = ended.iter().map(|(at, bytes)| length(of.blocks[*at].block, *bytes)).collect();
-        match self.ask(Request::AddBlocks { object, lease, ended, count, avoid }).unwrap() {
+        match self.call(Request::AddBlocks { object, lease, ended, count, avoid }).unwrap() {
             Reply::Grant(grant) => grant,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Writes an object as a writer does that does not know its length: four blocks at a time.
+    /// Writes an object as a writer without a length does: four blocks at a time.
     fn grow(&mut self, name: &str, blocks: usize) -> Vec<NodeId> {
         let mut grant = self.create(name).unwrap();
         let mut homes = homes(&grant);
@@ -115,7 +115,7 @@ fn run_leaves_a_node_with_a_notice_and_one_that_refused_a_write() {
     let grant = rig.create("/out/noticed").unwrap();
     let home = grant.blocks[0].node;
     let reason = "spot".to_owned();
-    rig.ask(Request::Notice { node: home.into(), deadline_millis: 60_000, reason }).unwrap();
+    rig.call(Request::Notice { node: home.into(), deadline_millis: 60_000, reason }).unwrap();
     // The writer ends what it has there, and the rest of the run is on one other node.
     let next = rig.more(&grant, &[(0, 700)], 4, &[]);
     let homes = homes(&next);

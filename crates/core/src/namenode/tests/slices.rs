@@ -26,13 +26,13 @@ impl Rig {
 
     pub(super) fn make(&mut self, name: &str, kind: ObjectKind, is_listed: bool) {
         let path = path(name);
-        self.ask(Request::MakeDirectory { path, kind, parents: false, is_listed }).unwrap();
+        self.call(Request::MakeDirectory { path, kind, parents: false, is_listed }).unwrap();
     }
 
     fn keep(&mut self, name: &str, kind: CreateKind, is_listed: bool) {
         let inline = Some(vec![7; 10]);
         let request = Create { kind, inline, is_listed, ..self.file(name) };
-        self.ask(Request::Create(request)).unwrap();
+        self.call(Request::Create(request)).unwrap();
     }
 
     fn in_slices(&self, requests: Vec<Request>, entries: usize) -> (usize, Vec<Reply>) {
@@ -90,9 +90,9 @@ fn walk_survives_what_changes_between_its_slices() {
         rig.keep(&format!("/a/{number}"), CreateKind::File, true);
         let victim = path(&format!("/a/b/c/{}", number - 100));
         let delete = Request::Delete { path: victim, recursive: false };
-        let _ = rig.ask(delete);
+        let _ = rig.call(delete);
         if number == 104 {
-            rig.ask(Request::Delete { path: path("/a/hidden"), recursive: true }).unwrap();
+            rig.call(Request::Delete { path: path("/a/hidden"), recursive: true }).unwrap();
         }
         number += 1;
     }
@@ -132,10 +132,10 @@ fn stat_of_a_table_visits_no_part_and_returns_their_sums() {
     rig.tree();
     let bytes = |rig: &mut Rig| rig.stat("/a/table").unwrap().bytes;
     assert_eq!(bytes(&mut rig), 400);
-    rig.ask(Request::Delete { path: path("/a/table/7"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: path("/a/table/7"), recursive: false }).unwrap();
     assert_eq!(bytes(&mut rig), 390);
     let (from, to) = (path("/a/table"), path("/a/b/table"));
-    rig.ask(Request::Rename { from, to, replace: false }).unwrap();
+    rig.call(Request::Rename { from, to, replace: false }).unwrap();
     assert_eq!(rig.stat("/a/b/table").unwrap().bytes, 390);
     let again = Request::MakeDirectory {
         path: path("/a/b/table"),
@@ -143,7 +143,7 @@ fn stat_of_a_table_visits_no_part_and_returns_their_sums() {
         parents: true,
         is_listed: true,
     };
-    assert!(matches!(rig.ask(again), Ok(Reply::Stat(stat)) if stat.bytes == 390));
+    assert!(matches!(rig.call(again), Ok(Reply::Stat(stat)) if stat.bytes == 390));
     assert_eq!(rig.namenode.catalog().image().restored().fsck().problems, Vec::<String>::new());
 }
 
@@ -156,9 +156,9 @@ fn page_of_a_listing_ends_before_its_attributes_are_too_much_to_decode() {
     let attributes: Attributes = names.map(|name| (name, "")).collect();
     for number in 0..20 {
         let (path, attributes) = (path(&format!("/a/table/{number}")), attributes.clone());
-        rig.ask(Request::SetAttributes { path, expected: None, attributes }).unwrap();
+        rig.call(Request::SetAttributes { path, expected: None, attributes }).unwrap();
     }
-    let page = rig.ask(list("/a/table")).unwrap();
+    let page = rig.call(list("/a/table")).unwrap();
     let Reply::Entries { entries, is_more: true } = &page else { panic!("{page:?}") };
     assert_eq!(entries.len(), 6, "of 400 KiB each");
     let body = sanderling_protocol::frame::encode_body(&vec![Ok::<_, Refusal>(page)]);
@@ -176,7 +176,7 @@ fn stat_of_a_file_visits_none_of_its_blocks_and_counts_those_with_bytes() {
     for _ in 1..BLOCKS {
         let (count, avoid) = (1, vec![]);
         let more = Request::AddBlocks { object, lease, ended: vec![], count, avoid };
-        let Ok(Reply::Grant(more)) = rig.ask(more) else { panic!("not granted") };
+        let Ok(Reply::Grant(more)) = rig.call(more) else { panic!("not granted") };
         blocks.push(more.blocks[0].block);
     }
     let by_path = Request::Lookup { path: path("/file"), offset: 0, bytes: u64::MAX };
@@ -188,13 +188,13 @@ fn stat_of_a_file_visits_none_of_its_blocks_and_counts_those_with_bytes() {
     let bytes = |place: usize| if place.is_multiple_of(2) { 10 } else { 0 };
     let lengths = blocks.iter().enumerate();
     let lengths = lengths.map(|(place, block)| super::length(*block, bytes(place))).collect();
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     assert_eq!(blocks_of(&mut rig), BLOCKS / 2);
     let again = rig.namenode.catalog().image().restored();
     assert_eq!(again, *rig.namenode.catalog());
     assert_eq!(again.fsck().problems, Vec::<String>::new());
     let (lengths, attributes) = (vec![], Attributes::none());
-    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    rig.call(Request::Seal { object, lease, lengths, attributes }).unwrap();
     assert_eq!(blocks_of(&mut rig), BLOCKS / 2, "what has no bytes is given back");
     let stat = Request::Stat { path: path("/file") };
     assert!(!rig.namenode.is_long(&stat));
@@ -219,7 +219,7 @@ fn owners_of_blocks_are_found_in_slices_that_count_what_is_above_each_block() {
         blocks.push((put_below(&mut rig, &format!("{above}/{number}/f")), false));
     }
     blocks.push((put_below(&mut rig, "/a/x/gone/f"), false));
-    rig.ask(Request::Delete { path: path("/a/x/gone"), recursive: true }).unwrap();
+    rig.call(Request::Delete { path: path("/a/x/gone"), recursive: true }).unwrap();
     blocks.push((BlockId(1 << 40), false));
     let ids: Vec<BlockId> = blocks.iter().map(|(block, _)| *block).collect();
     let request = Request::Within { subtree: path("/a/x"), blocks: ids.clone() };

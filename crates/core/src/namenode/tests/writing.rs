@@ -26,13 +26,13 @@ fn published_bytes_are_readable_before_the_seal() {
     assert_eq!(rig.stat("/file").unwrap().bytes, 0);
     let lengths = vec![length(grant.blocks[0].block, 1000)];
     let (object, lease) = (grant.object, grant.lease);
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.stat.bytes, layout.stat.is_sealed), (1000, false));
     assert_eq!(layout.blocks[0].length, 1000);
     // The same request, arriving late, takes nothing back.
     let lengths = vec![length(grant.blocks[0].block, 500)];
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     assert_eq!(rig.stat("/file").unwrap().bytes, 1000);
 }
 
@@ -70,7 +70,7 @@ fn grant_of_a_block_counts_at_its_home_until_its_length_is_final() {
     assert_eq!(count(&rig, 0, Some(other)), BlockCount::Elsewhere);
     let (object, lease) = (grant.object, grant.lease);
     let published = vec![length(ids[0], 700)];
-    rig.ask(Request::Publish { object, lease, lengths: published }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths: published }).unwrap();
     assert_eq!(count(&rig, 0, None), granted[0], "its writer may go on");
     rig.seal(&grant, &[MIB, 10]).unwrap();
     let ended = [0, 1, 2].map(|block| count(&rig, block, None));
@@ -81,7 +81,7 @@ fn grant_of_a_block_counts_at_its_home_until_its_length_is_final() {
     assert_eq!(count(&rig, 1, None), granted[1]);
     rig.namenode.committed(rig.now, rig.now);
     assert_eq!(count(&rig, 1, None), length(10));
-    rig.ask(Request::Delete { path: path("/a/file"), recursive: false }).unwrap();
+    rig.call(Request::Delete { path: path("/a/file"), recursive: false }).unwrap();
     assert_eq!(count(&rig, 0, None), BlockCount::Foreign);
 }
 
@@ -92,7 +92,7 @@ fn end_of_a_block_does_not_count_at_first_after_a_start() {
     let grant = rig.create("/file").unwrap();
     let (object, lease, written) = (grant.object, grant.lease, grant.blocks[0]);
     let lengths = vec![length(written.block, 700)];
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     rig.start_again(Millis(10), 2);
     let (node, bytes_max, tier) = (written.node, written.bytes_max, written.tier);
     let (open, ended) = (BlockCount::Open { bytes_max, tier }, BlockCount::Ended { length: 700 });
@@ -153,7 +153,7 @@ fn writer_that_met_the_fence_goes_on_in_a_new_block() {
     let ended = vec![length(grant.blocks[0].block, 700)];
     let avoid = vec![grant.blocks[0].node];
     // So many that chance does not keep them all from the node that is avoided.
-    let more = rig.ask(Request::AddBlocks { object, lease, ended, count: 16, avoid }).unwrap();
+    let more = rig.call(Request::AddBlocks { object, lease, ended, count: 16, avoid }).unwrap();
     let Reply::Grant(more) = more else { panic!("not a grant") };
     assert_eq!(more.blocks.len(), 16);
     assert!(more.blocks.iter().all(|granted| granted.node != grant.blocks[0].node));
@@ -172,20 +172,20 @@ fn impossible_lengths_are_refused() {
     let (object, lease) = (grant.object, grant.lease);
     let first = grant.blocks[0].block;
     let mut publish = |block, bytes| {
-        rig.ask(Request::Publish { object, lease, lengths: vec![length(block, bytes)] })
+        rig.call(Request::Publish { object, lease, lengths: vec![length(block, bytes)] })
     };
     assert!(matches!(publish(first, MIB + 1), Err(Refusal::BadRequest { .. })));
     assert!(matches!(publish(other.blocks[0].block, 1), Err(Refusal::BadRequest { .. })));
     let ended = vec![length(first, 10)];
     let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
-    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(request).unwrap() else { panic!("not a grant") };
     let mut publish = |block, bytes| {
-        rig.ask(Request::Publish { object, lease, lengths: vec![length(block, bytes)] })
+        rig.call(Request::Publish { object, lease, lengths: vec![length(block, bytes)] })
     };
     assert!(matches!(publish(first, 11), Err(Refusal::BadRequest { .. })));
     publish(more.blocks[0].block, 5).unwrap();
     let request = Request::AddBlocks { object, lease, ended: vec![], count: 17, avoid: vec![] };
-    assert!(matches!(rig.ask(request), Err(Refusal::TooLarge { .. })));
+    assert!(matches!(rig.call(request), Err(Refusal::TooLarge { .. })));
 }
 
 #[test]
@@ -200,7 +200,8 @@ fn blocks_are_ended_for_room_only_by_their_writer_and_if_they_give_some() {
     }
     let logged = rig.log.len();
     let more = |rig: &mut Rig, lease, ended| {
-        let refused = rig.ask(Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] });
+        let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
+        let refused = rig.call(request);
         assert!(refused.is_err(), "there is no room");
         rig.log.len() - logged
     };
@@ -218,15 +219,15 @@ fn second_writer_is_refused_and_a_repeated_request_is_not() {
     assert_eq!(rig.create_with(request).unwrap(), grant);
     let writer = rig.nonce();
     let append = Request::Append { path: path("/file"), writer };
-    assert!(matches!(rig.ask(append.clone()), Err(Refusal::SecondWriter { .. })));
+    assert!(matches!(rig.call(append.clone()), Err(Refusal::SecondWriter { .. })));
     let first = rig.seal(&grant, &[10]).unwrap();
     assert_eq!(rig.seal(&grant, &[10]).unwrap(), first);
-    let Reply::Grant(appended) = rig.ask(append.clone()).unwrap() else { panic!("not a grant") };
-    assert_eq!(rig.ask(append).unwrap(), Reply::Grant(appended.clone()));
+    let Reply::Grant(appended) = rig.call(append.clone()).unwrap() else { panic!("not a grant") };
+    assert_eq!(rig.call(append).unwrap(), Reply::Grant(appended.clone()));
     assert_eq!(appended.bytes, 10);
     assert_eq!(rig.seal(&appended, &[5]).unwrap().bytes, 15);
     let stale = Request::Publish { object: grant.object, lease: grant.lease, lengths: vec![] };
-    assert!(matches!(rig.ask(stale), Err(Refusal::LeaseEnded { .. })));
+    assert!(matches!(rig.call(stale), Err(Refusal::LeaseEnded { .. })));
 }
 
 #[test]
@@ -236,24 +237,24 @@ fn vanished_writer_is_fenced_at_the_datanode_before_another_may_write() {
     let block = grant.blocks[0].block;
     let lengths = vec![length(block, 1000)];
     let (object, lease) = (grant.object, grant.lease);
-    rig.ask(Request::Publish { object, lease, lengths: lengths.clone() }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths: lengths.clone() }).unwrap();
     rig.orders.clear();
     rig.pass(Millis(10_001));
     let [order] = &rig.orders[..] else { panic!("{:?}", rig.orders) };
     assert_eq!(order.order, Order::FenceBlocks { blocks: vec![(block, Epoch(2))] });
     let writer = rig.nonce();
     let append = Request::Append { path: path("/file"), writer };
-    assert!(matches!(rig.ask(append.clone()), Err(Refusal::RetryAfter { .. })));
+    assert!(matches!(rig.call(append.clone()), Err(Refusal::RetryAfter { .. })));
     let stale = Request::Publish { object, lease, lengths };
-    assert!(matches!(rig.ask(stale), Err(Refusal::LeaseEnded { .. })));
-    // The datanode does not answer: it is told again.
+    assert!(matches!(rig.call(stale), Err(Refusal::LeaseEnded { .. })));
+    // The datanode does not answer: it is sent the order again.
     rig.orders.clear();
     rig.pass(Millis(1000));
     assert_eq!(rig.orders.len(), 1);
     rig.answer_orders(1500);
     assert!(rig.stat("/file").unwrap().is_sealed);
     assert_eq!(rig.stat("/file").unwrap().bytes, 1000);
-    let Reply::Grant(appended) = rig.ask(append).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(appended) = rig.call(append).unwrap() else { panic!("not a grant") };
     assert_eq!(appended.bytes, 1000);
 }
 
@@ -267,14 +268,14 @@ fn lease_whose_end_would_have_bytes_dropped_ends_no_sooner_than_30_s_after_a_sta
     let [blank, late, written] = ["/blank", "/late", "/written"].map(|it| rig.create(it).unwrap());
     let (object, lease) = (written.object, written.lease);
     let lengths = vec![length(written.blocks[0].block, 700)];
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     rig.start_again(Millis(10), 2);
     rig.orders.clear();
     rig.pass(Millis(10_001));
     let drops = |rig: &Rig| rig.orders.iter().any(|it| matches!(it.order, Order::Drop { .. }));
     assert!(!drops(&rig), "{:?}", rig.orders);
     let append = Request::Append { path: path("/blank"), writer: rig.nonce() };
-    let refused = rig.ask(append).unwrap_err();
+    let refused = rig.call(append).unwrap_err();
     let Refusal::SecondWriter { remaining, .. } = refused else { panic!("{refused:?}") };
     assert!((19_900..20_000).contains(&remaining.0), "{remaining:?}");
     rig.answer_orders(700);
@@ -314,9 +315,9 @@ fn object_whose_node_forgot_several_blocks_is_counted_once_for_the_cause() {
     let first = grant.blocks[0].block;
     let (object, lease) = (grant.object, grant.lease);
     let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid: Vec::new() };
-    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(more).unwrap() else { panic!("not a grant") };
     let lengths = vec![length(first, 1000), length(more.blocks[0].block, 500)];
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     rig.pass(Millis(10_001));
     rig.answer_orders(0);
     let report = rig.namenode.catalog().report();
@@ -330,8 +331,8 @@ fn drain_ends_when_its_last_block_proves_to_be_lost() {
     let home = grant.blocks[0].node;
     let lengths = vec![length(grant.blocks[0].block, 1000)];
     let (object, lease) = (grant.object, grant.lease);
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
-    rig.ask(Request::Decommission { node: home.into(), reason: String::new() }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Decommission { node: home.into(), reason: String::new() }).unwrap();
     rig.orders.clear();
     rig.pass(Millis(10_001));
     rig.answer_orders(0);
@@ -348,7 +349,7 @@ fn renewed_lease_does_not_end() {
         rig.pass(Millis(4000));
         let leases = vec![(grant.object, grant.lease)];
         assert_eq!(
-            rig.ask(Request::RenewLeases { leases }).unwrap(),
+            rig.call(Request::RenewLeases { leases }).unwrap(),
             Reply::Renewed { ended: vec![] }
         );
     }
@@ -359,15 +360,15 @@ fn renewed_lease_does_not_end() {
 fn aborted_object_vanishes_and_aborted_append_keeps_what_was() {
     let mut rig = Rig::with_nodes(1);
     let grant = rig.create("/new").unwrap();
-    rig.ask(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
+    rig.call(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
     assert!(matches!(rig.stat("/new"), Err(Refusal::NotFound { .. })));
     rig.put("/old", 10);
     let writer = rig.nonce();
-    let Reply::Grant(grant) = rig.ask(Request::Append { path: path("/old"), writer }).unwrap()
+    let Reply::Grant(grant) = rig.call(Request::Append { path: path("/old"), writer }).unwrap()
     else {
         panic!("not a grant");
     };
-    rig.ask(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
+    rig.call(Request::Abort { object: grant.object, lease: grant.lease }).unwrap();
     let stat = rig.stat("/old").unwrap();
     assert_eq!((stat.bytes, stat.is_sealed), (10, true));
     assert_eq!(rig.used_bytes(), 4096);
@@ -389,10 +390,10 @@ fn abandoned_replacement_leaves_the_old_object() {
 fn small_values_live_in_the_catalog_and_can_be_appended_to() {
     let mut rig = Rig::with_nodes(1);
     let request = Create { inline: Some(b"hello".to_vec()), ..rig.file("/small") };
-    assert!(matches!(rig.ask(Request::Create(request.clone())), Ok(Reply::Stat(_))));
-    assert!(matches!(rig.ask(Request::Create(request)), Ok(Reply::Stat(_))));
+    assert!(matches!(rig.call(Request::Create(request.clone())), Ok(Reply::Stat(_))));
+    assert!(matches!(rig.call(Request::Create(request)), Ok(Reply::Stat(_))));
     let writer = rig.nonce();
-    let Reply::Grant(grant) = rig.ask(Request::Append { path: path("/small"), writer }).unwrap()
+    let Reply::Grant(grant) = rig.call(Request::Append { path: path("/small"), writer }).unwrap()
     else {
         panic!("not a grant");
     };
@@ -400,20 +401,20 @@ fn small_values_live_in_the_catalog_and_can_be_appended_to() {
     let layout = rig.layout("/small").unwrap();
     assert_eq!((layout.inline.unwrap().len(), layout.blocks[0].offset), (5, 5));
     let request = Create { inline: Some(vec![0; 513]), ..rig.file("/large") };
-    assert!(matches!(rig.ask(Request::Create(request)), Err(Refusal::TooLarge { .. })));
+    assert!(matches!(rig.call(Request::Create(request)), Err(Refusal::TooLarge { .. })));
 }
 
 #[test]
-fn appended_bytes_go_where_the_class_of_the_file_says() {
+fn appended_bytes_go_where_the_class_of_the_file_requires() {
     let mut rig = Rig::with_nodes(1);
     for (name, class) in [("/memory", "dram"), ("/disk", "disk:refuse")] {
         let (class, inline) = (class.parse().unwrap(), Some(b"value".to_vec()));
         let request = Create { class, inline, ..rig.file(name) };
-        rig.ask(Request::Create(request)).unwrap();
+        rig.call(Request::Create(request)).unwrap();
     }
     let mut append = |name| {
         let writer = rig.nonce();
-        rig.ask(Request::Append { path: path(name), writer })
+        rig.call(Request::Append { path: path(name), writer })
     };
     assert!(matches!(append("/memory"), Ok(Reply::Grant(_))));
     let refused = append("/disk");
@@ -424,9 +425,9 @@ fn appended_bytes_go_where_the_class_of_the_file_says() {
 fn loss_behind_a_value_that_lives_in_the_catalog_is_reported_where_readers_miss_it() {
     let mut rig = Rig::with_nodes(1);
     let request = Create { inline: Some(b"hello".to_vec()), ..rig.file("/small") };
-    rig.ask(Request::Create(request)).unwrap();
+    rig.call(Request::Create(request)).unwrap();
     let writer = rig.nonce();
-    let Reply::Grant(grant) = rig.ask(Request::Append { path: path("/small"), writer }).unwrap()
+    let Reply::Grant(grant) = rig.call(Request::Append { path: path("/small"), writer }).unwrap()
     else {
         panic!("not a grant");
     };
@@ -448,7 +449,7 @@ fn bytes_acknowledged_by_a_node_that_died_are_reported_when_they_become_known() 
     let ended = vec![length(grant.blocks[0].block, 900)];
     let (object, lease) = (grant.object, grant.lease);
     let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
-    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(request).unwrap() else { panic!("not a grant") };
     assert_eq!(rig.seal(&more, &[100]).unwrap_err(), lost("/file", object, 0, 900));
     let report = rig.namenode.catalog().report();
     assert_eq!((report.blocks, report.bytes), (1, 900));
@@ -458,18 +459,18 @@ fn bytes_acknowledged_by_a_node_that_died_are_reported_when_they_become_known() 
 }
 
 #[test]
-fn lost_blocks_that_lie_side_by_side_are_told_as_one_range() {
+fn lost_blocks_that_lie_side_by_side_are_reported_as_one_range() {
     let mut rig = Rig::with_nodes(1);
     let grant = rig.create("/file").unwrap();
     let (first, object, lease) = (grant.blocks[0].block, grant.object, grant.lease);
     let ended = vec![length(first, 900)];
     let request = Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] };
-    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(request).unwrap() else { panic!("not a grant") };
     let lengths = vec![length(more.blocks[0].block, 100)];
-    rig.ask(Request::Publish { object, lease, lengths }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths }).unwrap();
     kill(&mut rig, grant.blocks[0].node);
     let flush = Request::Publish { object, lease, lengths: vec![] };
-    assert_eq!(rig.ask(flush).unwrap_err(), lost("/file", object, 0, 1000));
+    assert_eq!(rig.call(flush).unwrap_err(), lost("/file", object, 0, 1000));
 }
 
 fn lost(name: &str, object: ObjectId, offset: u64, bytes: u64) -> Refusal {
@@ -486,7 +487,7 @@ fn kill(rig: &mut Rig, node: NodeId) {
 fn seal_of_a_replacement_with_lost_bytes_is_refused_and_the_old_object_stays() {
     let mut rig = Rig::with_nodes(2);
     let request = Create { inline: Some(b"old".to_vec()), ..rig.file("/file") };
-    rig.ask(Request::Create(request)).unwrap();
+    rig.call(Request::Create(request)).unwrap();
     let old = rig.stat("/file").unwrap();
     let request = Create { mode: CreateMode::Replace, ..rig.file("/file") };
     let grant = rig.create_with(request).unwrap();
@@ -494,7 +495,7 @@ fn seal_of_a_replacement_with_lost_bytes_is_refused_and_the_old_object_stays() {
     kill(&mut rig, grant.blocks[0].node);
     // The loss becomes known by the seal itself.
     let lengths = vec![length(block, 700)];
-    let flushed = rig.ask(Request::Publish { object, lease, lengths });
+    let flushed = rig.call(Request::Publish { object, lease, lengths });
     assert_eq!(flushed.unwrap_err(), lost("/file", object, 0, 700));
     assert_eq!(rig.seal(&grant, &[700]).unwrap_err(), lost("/file", object, 0, 700));
     assert_eq!(rig.stat("/file").unwrap(), old);
@@ -508,7 +509,7 @@ fn append_is_refused_for_lost_bytes_of_its_own_and_not_for_older_ones() {
     let old = rig.put("/file", 10).blocks[0].home.unwrap();
     let append = |rig: &mut Rig| {
         let writer = rig.nonce();
-        match rig.ask(Request::Append { path: path("/file"), writer }).unwrap() {
+        match rig.call(Request::Append { path: path("/file"), writer }).unwrap() {
             Reply::Grant(grant) => grant,
             other => panic!("{other:?}"),
         }
@@ -519,7 +520,7 @@ fn append_is_refused_for_lost_bytes_of_its_own_and_not_for_older_ones() {
     assert_eq!((stat.bytes, stat.lost_bytes), (30, 10));
     let grant = append(&mut rig);
     let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
-    rig.ask(Request::Publish { object, lease, lengths: vec![length(block, 5)] }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths: vec![length(block, 5)] }).unwrap();
     kill(&mut rig, grant.blocks[0].node);
     let refused = rig.seal(&grant, &[40]).unwrap_err();
     let Refusal::DataUnavailable { ranges, .. } = refused else { panic!("{refused:?}") };
@@ -530,11 +531,11 @@ fn append_is_refused_for_lost_bytes_of_its_own_and_not_for_older_ones() {
 }
 
 #[test]
-fn late_seal_of_a_file_that_was_closed_without_its_writer_tells_of_lost_bytes() {
+fn late_seal_of_a_file_that_was_closed_without_its_writer_reports_lost_bytes() {
     let mut rig = Rig::with_nodes(1);
     let grant = rig.create("/file").unwrap();
     let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
-    rig.ask(Request::Publish { object, lease, lengths: vec![length(block, 100)] }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths: vec![length(block, 100)] }).unwrap();
     rig.pass(Millis(10_001));
     rig.answer_orders(100);
     kill(&mut rig, grant.blocks[0].node);
@@ -546,7 +547,7 @@ fn seal_after_the_lease_ended_is_refused_if_it_names_bytes_that_were_left_out() 
     let mut rig = Rig::with_nodes(1);
     let grant = rig.create("/file").unwrap();
     let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
-    rig.ask(Request::Publish { object, lease, lengths: vec![length(block, 100)] }).unwrap();
+    rig.call(Request::Publish { object, lease, lengths: vec![length(block, 100)] }).unwrap();
     rig.pass(Millis(10_001));
     rig.answer_orders(200);
     assert!(rig.stat("/file").unwrap().is_sealed);
@@ -556,7 +557,7 @@ fn seal_after_the_lease_ended_is_refused_if_it_names_bytes_that_were_left_out() 
 }
 
 #[test]
-fn create_repeated_after_its_lease_ended_gets_nobody_elses_lease() {
+fn create_repeated_after_its_lease_ended_gets_no_other_clients_lease() {
     let mut rig = Rig::with_nodes(1);
     let request = rig.file("/file");
     let grant = rig.create_with(request.clone()).unwrap();
@@ -565,7 +566,7 @@ fn create_repeated_after_its_lease_ended_gets_nobody_elses_lease() {
     let gone = Err(Refusal::LeaseEnded { object: grant.object });
     assert_eq!(rig.create_with(request.clone()), gone);
     let writer = rig.nonce();
-    rig.ask(Request::Append { path: path("/file"), writer }).unwrap();
+    rig.call(Request::Append { path: path("/file"), writer }).unwrap();
     assert_eq!(rig.create_with(request), gone);
 }
 
@@ -576,7 +577,7 @@ fn places_chosen_before_a_notice_of_the_same_turn_are_chosen_again() {
     let prepared = rig.namenode.prepare(rig.now, Request::Create(request));
     let Prepared::Log(create) = prepared else { panic!("it was answered") };
     let (node, reason) = (NodeId(1).into(), String::new());
-    rig.ask(Request::Notice { node, deadline_millis: 1000, reason }).unwrap();
+    rig.call(Request::Notice { node, deadline_millis: 1000, reason }).unwrap();
     let refused = rig.log_and_apply(create).unwrap_err();
     assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
     assert!(matches!(rig.stat("/file"), Err(Refusal::NotFound { .. })));
@@ -616,25 +617,25 @@ fn writer_gets_as_many_blocks_as_find_room_and_what_it_ends_is_not_held_back() {
     let (object, lease) = (grant.object, grant.lease);
     let more =
         |ended: Vec<_>| Request::AddBlocks { object, lease, ended, count: 4, avoid: Vec::new() };
-    let Reply::Grant(rest) = rig.ask(more(Vec::new())).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(rest) = rig.call(more(Vec::new())).unwrap() else { panic!("not a grant") };
     assert_eq!(rest.blocks.len(), 2);
-    let refused = rig.ask(more(Vec::new()));
+    let refused = rig.call(more(Vec::new()));
     assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
     // Three blocks that a datanode refused go back although there is no room for others yet.
     let ended: Vec<_> =
         grant.blocks.iter().chain(&rest.blocks).map(|it| length(it.block, 0)).collect();
-    let refused = rig.ask(more(ended.clone()));
+    let refused = rig.call(more(ended.clone()));
     assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
     assert_eq!(rig.used_bytes(), 61 * u64::from(MIB));
-    let Reply::Grant(again) = rig.ask(more(ended)).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(again) = rig.call(more(ended)).unwrap() else { panic!("not a grant") };
     assert_eq!(again.blocks.len(), 3);
     // The last bytes of a quota can be used too.
-    rig.ask(Request::Delete { path: path("/other"), recursive: true }).unwrap();
+    rig.call(Request::Delete { path: path("/other"), recursive: true }).unwrap();
     rig.job("/job", Some(3 * u64::from(MIB))).unwrap();
     let grant = rig.create("/job/file").unwrap();
     let (object, lease) = (grant.object, grant.lease);
     let ended = vec![length(grant.blocks[0].block, MIB - 4096)];
     let request = Request::AddBlocks { object, lease, ended, count: 4, avoid: Vec::new() };
-    let Reply::Grant(more) = rig.ask(request).unwrap() else { panic!("not a grant") };
+    let Reply::Grant(more) = rig.call(request).unwrap() else { panic!("not a grant") };
     assert_eq!(more.blocks.len(), 2);
 }

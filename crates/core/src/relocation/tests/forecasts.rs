@@ -1,4 +1,4 @@
-//! What is said of a drain while it runs.
+//! Forecasts of a drain while it runs.
 
 use sanderling_protocol::message::{Forecast, MoveCandidate};
 use sanderling_protocol::{Instant, Millis};
@@ -20,7 +20,7 @@ fn forecast_is_given_at_the_start_and_not_too_often() {
 }
 
 #[test]
-fn forecast_tells_of_bytes_without_room_and_of_bytes_that_expire() {
+fn forecast_counts_bytes_without_room_and_bytes_that_expire() {
     let mut all: Vec<MoveCandidate> = blocks(10, 1000).collect();
     all[0].expires_in = Some(Millis(5_000));
     let mut world = World::new(all, vec![node(1, 4_000)]);

@@ -150,7 +150,7 @@ impl Link {
                 (round, Input::Committed { call, epochs })
             }
             MoveOutput::Abandon { call, .. } => (round, Input::Abandoned { call, is_done: true }),
-            other => panic!("a relocator does not ask for {other:?}"),
+            other => panic!("a relocator does not request {other:?}"),
         };
         self.sent += 1;
         self.answers.insert((at, self.sent), input);

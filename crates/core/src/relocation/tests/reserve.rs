@@ -81,7 +81,7 @@ impl Fleet {
         fleet.namenode.apply(&configure).result.unwrap();
         apply_rules(&mut fleet.namenode);
         fleet
-            .ask(Request::Manage {
+            .call(Request::Manage {
                 holder: HOLDER,
                 name: "test".to_owned(),
                 lease: Millis::from_secs(1000),
@@ -99,7 +99,7 @@ impl Fleet {
                 notice_min: None,
                 egress_bytes_per_second: None,
             };
-            let Ok(Reply::Registered(joined)) = fleet.ask(Request::Register(register)) else {
+            let Ok(Reply::Registered(joined)) = fleet.call(Request::Register(register)) else {
                 panic!("not taken")
             };
             fleet.nodes.push(joined.node);
@@ -107,8 +107,8 @@ impl Fleet {
         fleet
     }
 
-    /// Asks as a client does: again, as long as it is told to.
-    fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+    /// Calls as a client does: again, as long as the answer requires.
+    fn call(&mut self, request: Request) -> Result<Reply, Refusal> {
         for _ in 0..8 {
             let answer = match self.namenode.prepare(NOW, request.clone()) {
                 Prepared::Answer(answer) => answer,
@@ -125,7 +125,7 @@ impl Fleet {
         let path = format!("/o{}", self.objects.len());
         let create =
             Create { expected_bytes: Some(bytes), ..Create::new(path.parse().unwrap(), Nonce(5)) };
-        let grant = match self.ask(Request::Create(create)) {
+        let grant = match self.call(Request::Create(create)) {
             Ok(Reply::Grant(grant)) => grant,
             Ok(other) => panic!("{other:?}"),
             Err(_) => return self.refused += 1,
@@ -137,7 +137,7 @@ impl Fleet {
             blocks.iter().map(|it| BlockLength { block: it.block, length: length(it.bytes_max) });
         if is_sealed {
             let (lengths, attributes) = (lengths.collect(), Attributes::none());
-            self.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+            self.call(Request::Seal { object, lease, lengths, attributes }).unwrap();
         }
     }
 
@@ -146,7 +146,7 @@ impl Fleet {
         let Some((_, from_epoch)) = self.namenode.catalog().block_home(block) else { return };
         let purpose = if is_copy { MovePurpose::Precopy } else { MovePurpose::Rebalance };
         let moves = vec![MoveProposal { block, from_epoch, to, tier, purpose }];
-        let reserved = self.ask(Request::Reserve { holder: HOLDER, moves });
+        let reserved = self.call(Request::Reserve { holder: HOLDER, moves });
         let Ok(Reply::Epochs(epochs)) = reserved else { return };
         let Ok(to_epoch) = epochs[0] else { return };
         if block.0 % 3 == 0 {
@@ -155,7 +155,7 @@ impl Fleet {
         }
         let length = self.candidates_of(block);
         let moves = vec![MoveCommit { block, from_epoch, to_epoch, to, length }];
-        self.ask(Request::Commit { holder: HOLDER, moves }).unwrap();
+        self.call(Request::Commit { holder: HOLDER, moves }).unwrap();
     }
 
     fn candidates_of(&self, block: BlockId) -> u32 {
@@ -169,7 +169,7 @@ impl Fleet {
             Step::Write { bytes, length, is_sealed } => self.write(bytes, length, is_sealed),
             Step::Delete(at) if !self.objects.is_empty() => {
                 let path = self.objects[at % self.objects.len()].parse().unwrap();
-                let _ = self.ask(Request::Delete { path, recursive: false });
+                let _ = self.call(Request::Delete { path, recursive: false });
             }
             Step::Delete(_) => {}
             Step::Move { block, node, tier, is_copy } => {

@@ -8,7 +8,7 @@ use sanderling_protocol::{BlockId, Epoch, Instant, Millis, NodeId, NodeInfo, Ref
 
 use super::super::*;
 
-/// A namenode and datanodes in a few lines: they do what they are asked, or fail as told.
+/// A namenode and datanodes in a few lines: they do what is requested, or fail as set.
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) relocator: Relocator,
@@ -70,7 +70,7 @@ impl World {
         self.relocator.handle(self.now, Input::Drains { drains, nodes: self.nodes.clone() });
     }
 
-    /// Answers everything that is asked until nothing is asked any more, then lets time pass, for
+    /// Answers all requests until there are none any more, then lets time pass, for
     /// at most `millis`.
     pub(super) fn run(&mut self, millis: u64) {
         let end = self.now + Millis(millis);
@@ -159,9 +159,9 @@ impl World {
                 let epochs = moves.into_iter().map(commit).collect();
                 Input::Committed { call, epochs: Some(epochs) }
             }
-            MoveOutput::Forecast { .. } => unreachable!("nobody waits for it"),
+            MoveOutput::Forecast { .. } => unreachable!("it has no answer"),
             MoveOutput::Page { .. } | MoveOutput::DropCopies { .. } => {
-                unreachable!("a relocator does not ask this")
+                unreachable!("a relocator does not request this")
             }
             MoveOutput::Abandon { call, .. } => Input::Abandoned { call, is_done: !is_failing },
         }

@@ -95,12 +95,12 @@ fn page_shows_every_figure_and_both_policies() {
 }
 
 #[test]
-fn verdict_says_what_each_policy_lost() {
+fn verdict_names_what_each_policy_lost() {
     let mut lab = lab();
-    let said = verdict(&lab).unwrap();
-    assert!(said.is_good, "{said:?}");
-    assert!(said.text.contains("sanderling met 4 notices, lost nothing"), "{said:?}");
-    assert!(said.text.contains("baseline met 4 notices, lost 12.0 MiB"), "{said:?}");
+    let found = verdict(&lab).unwrap();
+    assert!(found.is_good, "{found:?}");
+    assert!(found.text.contains("sanderling met 4 notices, lost nothing"), "{found:?}");
+    assert!(found.text.contains("baseline met 4 notices, lost 12.0 MiB"), "{found:?}");
     lab.targets[0].is_reached = Some(false);
     assert!(!verdict(&lab).unwrap().is_good);
 }

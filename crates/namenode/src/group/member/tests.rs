@@ -52,7 +52,7 @@ fn founded(disk: &Disk, sync: Sync) -> GroupSeat {
     seat
 }
 
-/// Does what the writer does with a step; returns the message that wants an image of the catalog.
+/// Does what the writer does with a step; returns the message that needs an image of the catalog.
 fn apply(seat: &mut GroupSeat, step: Step) -> Option<Envelope> {
     match step {
         Step::Apply(entries) => {

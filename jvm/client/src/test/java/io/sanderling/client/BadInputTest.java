@@ -144,7 +144,7 @@ final class BadInputTest {
     }
 
     @Test
-    void whatIsClosedSaysSo() throws Exception {
+    void whatIsClosedFailsWithThat() throws Exception {
         SanderlingClient closed = cluster.connect();
         Reader closedReader = closed.open("/object");
         Writer closedWriter = closed.create("/closed", NEW);
@@ -212,7 +212,7 @@ final class BadInputTest {
         }
     }
 
-    /** Calls until the call says that something is closed. */
+    /** Calls until the call fails because something is closed. */
     private static Thread until(AtomicReference<Throwable> wrong, Executable call) {
         Thread thread = new Thread(() -> {
             try {

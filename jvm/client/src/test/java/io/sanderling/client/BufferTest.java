@@ -9,7 +9,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** Tests that memory is given back by whoever closes a buffer, and by those who forget it. */
+/** Tests that memory is given back when a buffer is closed, and when that is forgotten. */
 final class BufferTest {
     private static final PutOptions NEW = PutOptions.create().withParents(true);
 

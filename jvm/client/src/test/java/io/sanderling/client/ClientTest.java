@@ -327,7 +327,7 @@ final class ClientTest {
     }
 
     @Test
-    void objectSaysWhatItCost() throws IOException {
+    void objectHasItsRecomputeCost() throws IOException {
         String path = directory + "/object";
         client.put(path, ByteBuffer.allocate(10), NEW.withRecomputeMillis(12));
         assertEquals("12", client.stat(path).attributes().get("sanderling.recompute-millis"));
@@ -467,7 +467,7 @@ final class ClientTest {
     @Test
     void sameHostBytesAreNotCopied() throws Exception {
         String path = put("object", random(1 << 20, 9));
-        // A node on the same machine is looked for in the background, when it is first asked.
+        // A node on the same machine is looked for in the background, when it is first needed.
         LocalCluster.until("the node's memory is read", () -> {
             long before = client.metrics().sameHostReadBytes();
             client.get(path).close();

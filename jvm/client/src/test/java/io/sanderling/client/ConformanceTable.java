@@ -16,7 +16,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Reads a table of conformance/ and runs its cases against one interface. Of TOML it knows what the
+ * Reads a table of conformance/ and runs its cases against one interface. Of TOML it reads what the
  * tables have: headers, numbers, texts in single quotes and lists of these. All else is an error.
  */
 final class ConformanceTable {
@@ -35,7 +35,7 @@ final class ConformanceTable {
     private final Map<String, List<String>> sets = new HashMap<>();
     private final List<Map<String, List<String>>> cases = new ArrayList<>();
 
-    /** Says that an interface refused, by an error's name in docs/ERRORS.md. */
+    /** Reports that an interface refused, by an error's name in docs/ERRORS.md. */
     static final class Refused extends Exception {
         private static final long serialVersionUID = 1;
 

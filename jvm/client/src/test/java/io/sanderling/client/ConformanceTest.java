@@ -35,7 +35,7 @@ final class ConformanceTest {
     }
 
     @Test
-    void clientAnswersAsTheTableSays() throws Exception {
+    void clientAnswersAsTheTableRequires() throws Exception {
         ConformanceTable.Report report =
                 ConformanceTable.read("semantics.toml").run(NAME, new Calls());
         int failed = report.failures.size();

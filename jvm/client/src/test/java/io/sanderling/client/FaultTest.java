@@ -79,21 +79,21 @@ final class FaultTest {
                 .get().name();
     }
 
-    /** Reads until the loss is said; on a slow machine a deadline may pass before. */
+    /** Reads until the loss is reported; on a slow machine a deadline may pass before. */
     private static DataUnavailableException unavailable(Reader reader, long length)
             throws Exception {
-        AtomicReference<DataUnavailableException> said = new AtomicReference<>();
-        LocalCluster.until("the loss is said", () -> {
+        AtomicReference<DataUnavailableException> loss = new AtomicReference<>();
+        LocalCluster.until("the loss is reported", () -> {
             try {
                 reader.readRange(0, length).close();
             } catch (DataUnavailableException error) {
-                said.set(error);
+                loss.set(error);
             } catch (TimedOutException | UnreachableException again) {
                 return false;
             }
-            return said.get() != null;
+            return loss.get() != null;
         });
-        return said.get();
+        return loss.get();
     }
 
     @Test
@@ -111,14 +111,14 @@ final class FaultTest {
             }
             String killed = addresses.get(0);
             cluster.killDatanode(nameOf(client, killed));
-            LocalCluster.until("the losses are said, and no others", () -> {
-                boolean isSaid = true;
+            LocalCluster.until("the losses are reported, and no others", () -> {
+                boolean isReported = true;
                 List<Fetched> all = client.readMany(wanted);
                 for (int at = 0; at < all.size(); at++) {
                     try (Fetched fetched = all.get(at)) {
                         IOException failure = fetched.failure();
                         if (addresses.get(at).equals(killed)) {
-                            isSaid &= failure instanceof DataUnavailableException;
+                            isReported &= failure instanceof DataUnavailableException;
                         } else {
                             assertNull(failure, () -> String.valueOf(failure));
                             assertEquals(
@@ -127,7 +127,7 @@ final class FaultTest {
                         }
                     }
                 }
-                return isSaid;
+                return isReported;
             });
         }
     }
@@ -199,7 +199,7 @@ final class FaultTest {
     }
 
     @Test
-    void namenodeThatIsGoneIsSaidWithinTheDeadline() throws Exception {
+    void namenodeThatIsGoneIsReportedWithinTheDeadline() throws Exception {
         try (LocalCluster cluster = LocalCluster.start(1);
                 SanderlingClient client = SanderlingClient.connect(
                         cluster.namenode(), ClientOptions.create().withTimeoutMillis(2000))) {
@@ -220,7 +220,7 @@ final class FaultTest {
     }
 
     @Test
-    void wrongAddressIsSaidInOneSentence() throws Exception {
+    void wrongAddressIsReportedInOneSentence() throws Exception {
         int unused;
         try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             unused = socket.getLocalPort();
@@ -244,7 +244,7 @@ final class FaultTest {
     }
 
     @Test
-    void secureClusterAsksForATokenOverTls() throws Exception {
+    void secureClusterRequiresATokenOverTls() throws Exception {
         try (LocalCluster cluster = LocalCluster.start(1, "--secure")) {
             Path keys = cluster.directory().resolve("keys");
             ClientOptions tls = ClientOptions.create().withTimeoutMillis(5000)

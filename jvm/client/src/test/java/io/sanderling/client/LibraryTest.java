@@ -27,7 +27,7 @@ import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Loads the native library where it cannot be loaded: one sentence that says what to do. */
+/** Loads the native library where it cannot be loaded: one sentence with what to do. */
 final class LibraryTest {
     @TempDir
     private Path directory;
@@ -84,7 +84,7 @@ final class LibraryTest {
         Object time = Files.getLastModifiedTime(own);
         assertEquals("loaded", probe(temporary));
         assertEquals(time, Files.getLastModifiedTime(own));
-        // What somebody has changed is not loaded.
+        // What another program has changed is not loaded.
         Files.setPosixFilePermissions(own, PosixFilePermissions.fromString("rwx------"));
         Files.write(own, "not a library".getBytes(StandardCharsets.UTF_8));
         assertEquals("loaded", probe(temporary));
@@ -112,7 +112,7 @@ final class LibraryTest {
     }
 
     @Test
-    void unknownSystemIsSaid() throws Exception {
+    void unknownSystemIsReported() throws Exception {
         String text = probe("-Dos.arch=riscv64");
         assertTrue(text.startsWith("NativeLibrary: "), text);
         assertTrue(text.contains("no native library for linux-riscv64"), text);
@@ -120,7 +120,7 @@ final class LibraryTest {
     }
 
     @Test
-    void missingOrBrokenLibraryIsSaid() throws Exception {
+    void missingOrBrokenLibraryIsReported() throws Exception {
         String missing = probe("-Dsanderling.native.path=" + directory.resolve("none.so"));
         assertTrue(missing.contains("none.so"), missing);
         assertTrue(missing.contains("correct -Dsanderling.native.path"), missing);
@@ -131,14 +131,14 @@ final class LibraryTest {
     }
 
     @Test
-    void temporaryDirectoryThatIsNoneIsSaid() throws Exception {
+    void temporaryDirectoryThatIsNoneIsReported() throws Exception {
         String text = probe("-Djava.io.tmpdir=" + directory.resolve("none"));
         assertTrue(text.contains("cannot be unpacked into"), text);
         assertTrue(text.contains("set -Djava.io.tmpdir"), text);
     }
 
     @Test
-    void temporaryDirectoryWithoutProgramsIsSaid() throws Exception {
+    void temporaryDirectoryWithoutProgramsIsReported() throws Exception {
         Path inside = Files.createDirectory(directory.resolve("noexec"));
         String mount = "mount -t tmpfs -o noexec none " + inside;
         Process tried = new ProcessBuilder("unshare", "-m", "sh", "-c", mount)
@@ -153,7 +153,7 @@ final class LibraryTest {
     }
 
     @Test
-    void jarAndLibraryOfDifferentVersionsAreSaid() throws Exception {
+    void jarAndLibraryOfDifferentVersionsAreReported() throws Exception {
         Path properties = directory.resolve("io/sanderling/client/build.properties");
         Files.createDirectories(properties.getParent());
         Files.write(properties, "version=9.9.9\n".getBytes(StandardCharsets.UTF_8));

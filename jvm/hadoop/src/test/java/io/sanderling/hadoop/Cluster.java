@@ -58,7 +58,7 @@ final class Cluster {
         }
     }
 
-    /** Returns the cluster, started by the first who asks. */
+    /** Returns the cluster, started by the first call. */
     static synchronized Cluster shared() {
         if (shared == null) {
             try {
@@ -122,9 +122,9 @@ final class Cluster {
         Process process = new ProcessBuilder(binary, "node", "notice", datanode.name,
                 "--deadline", deadline.getSeconds() + "s", "--wait", "--namenode", address)
                 .redirectErrorStream(true).start();
-        String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        String text = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         if (process.waitFor() != 0) {
-            throw new IOException("the notice failed: " + said);
+            throw new IOException("the notice failed: " + text);
         }
     }
 

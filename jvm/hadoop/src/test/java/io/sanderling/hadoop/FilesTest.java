@@ -38,7 +38,7 @@ import org.junit.jupiter.api.Test;
 
 import io.sanderling.client.DataUnavailableException;
 
-/** What is the store's own and no suite of Hadoop's asks for. */
+/** What is the store's own and no suite of Hadoop's requires. */
 class FilesTest {
     private FileSystem fs;
     private final Path root = new Path("/files");
@@ -178,7 +178,7 @@ class FilesTest {
     }
 
     @Test
-    void second_writer_is_told_of_the_first() throws IOException {
+    void second_writer_is_refused_and_the_first_is_named() throws IOException {
         Path path = new Path(root, "two");
         try (FSDataOutputStream out = fs.create(path)) {
             IOException refusal = assertThrows(IOException.class, () -> fs.append(path));
@@ -300,7 +300,7 @@ class FilesTest {
         Path path = written("lost", random(24 << 20, 5));
         doomed.kill();
         DataUnavailableException lost = assertThrows(DataUnavailableException.class, () -> {
-            // Until the namenode is sure, callers are asked to wait: their deadline is theirs.
+            // Until the namenode is sure, callers have to wait: their deadline is theirs.
             for (int round = 0; round < 30; round++) {
                 try (FSDataInputStream in = fs.open(path)) {
                     in.readFully(new byte[24 << 20]);

@@ -8,7 +8,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.contract.AbstractFSContract;
 
-/** Says what Hadoop's contract tests may expect: contract/sanderling.xml has it. */
+/** What Hadoop's contract tests may expect: contract/sanderling.xml has it. */
 final class SanderlingContract extends AbstractFSContract {
     SanderlingContract(Configuration conf) {
         super(conf);

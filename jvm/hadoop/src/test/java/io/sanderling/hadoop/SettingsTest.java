@@ -16,7 +16,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.junit.jupiter.api.Test;
 
-/** What a configuration may say, and that a wrong one is refused in one sentence. */
+/** What a configuration may have, and that a wrong one is refused in one sentence. */
 class SettingsTest {
     @Test
     void address_is_of_the_uri_or_else_of_the_configuration() throws IOException {
@@ -33,9 +33,9 @@ class SettingsTest {
 
     @Test
     void context_that_is_none_is_refused_with_the_next_step() {
-        String said = refused("sanderling:///a", configuration("fs.sanderling.context", "prdo"));
-        assertTrue(said.contains("no context \"prdo\""), said);
-        assertTrue(said.contains("sanderling context ls"), said);
+        String text = refused("sanderling:///a", configuration("fs.sanderling.context", "prdo"));
+        assertTrue(text.contains("no context \"prdo\""), text);
+        assertTrue(text.contains("sanderling context ls"), text);
     }
 
     @Test
@@ -74,17 +74,17 @@ class SettingsTest {
     @Test
     void address_that_is_none_is_refused() {
         for (String wrong : new String[] {"host:", ":7600", "host:x", "host:0"}) {
-            String said = refused("sanderling:///", configuration("fs.sanderling.address", wrong));
-            assertTrue(said.contains(wrong) && said.contains("fs.sanderling.address"), said);
+            String text = refused("sanderling:///", configuration("fs.sanderling.address", wrong));
+            assertTrue(text.contains(wrong) && text.contains("fs.sanderling.address"), text);
         }
     }
 
     @Test
     void unknown_key_is_refused_with_the_known_ones() {
         Configuration conf = configuration("fs.sanderling.adress", "one:1");
-        String said = refused("sanderling://one:1/", conf);
-        assertTrue(said.contains("fs.sanderling.adress"), said);
-        assertTrue(said.contains("fs.sanderling.address"), said);
+        String text = refused("sanderling://one:1/", conf);
+        assertTrue(text.contains("fs.sanderling.adress"), text);
+        assertTrue(text.contains("fs.sanderling.address"), text);
     }
 
     @Test
@@ -102,9 +102,9 @@ class SettingsTest {
             {"fs.sanderling.read.ahead", "10g"}, {"fs.sanderling.ttl", "-3s"},
             {"fs.sanderling.same.host", "yes"}};
         for (String[] each : wrong) {
-            String said = refused("sanderling://one:1/", configuration(each[0], each[1]));
-            assertTrue(said.contains(each[0]) && said.contains(each[1]), said);
-            assertTrue(said.contains("must be"), said);
+            String text = refused("sanderling://one:1/", configuration(each[0], each[1]));
+            assertTrue(text.contains(each[0]) && text.contains(each[1]), text);
+            assertTrue(text.contains("must be"), text);
         }
     }
 
@@ -112,13 +112,13 @@ class SettingsTest {
     void two_tokens_are_one_too_many() {
         Configuration conf = configuration("fs.sanderling.token", "secret-token");
         conf.set("fs.sanderling.token.file", "/a");
-        String said = refused("sanderling://one:1/", conf);
-        assertTrue(said.contains("fs.sanderling.token.file"), said);
-        assertFalse(said.contains("secret-token"), said);
+        String text = refused("sanderling://one:1/", conf);
+        assertTrue(text.contains("fs.sanderling.token.file"), text);
+        assertFalse(text.contains("secret-token"), text);
     }
 
     @Test
-    void nobody_at_the_address_is_said_with_the_address() throws IOException {
+    void address_without_a_server_is_named_in_the_error() throws IOException {
         int port;
         try (ServerSocket socket = new ServerSocket(0)) {
             port = socket.getLocalPort();

@@ -12,7 +12,7 @@ final class MapIndexTest {
     private final Random random = new Random(6);
 
     @Test
-    void indexSaysWhereEveryPartitionIs() throws Exception {
+    void indexHasThePlaceOfEveryPartition() throws Exception {
         for (int partitions : new int[] {1, 2, 255, 256, 257, 1000}) {
             long[] lengths = lengths(partitions);
             int[] checksums = checksums(lengths);

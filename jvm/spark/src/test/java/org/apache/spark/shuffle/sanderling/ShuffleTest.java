@@ -26,7 +26,7 @@ final class ShuffleTest {
     /** Bounds a run: generous, because a machine may be slow and loaded. */
     private static final long DEADLINE_SECONDS = 600;
 
-    /** What Spark's own scripts open for it on Java 17; older ones do not know the flags. */
+    /** What Spark's own scripts open for it on Java 17; older ones do not have the flags. */
     private static final String[] OPENED = {
         "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.io",
         "java.base/java.net", "java.base/java.nio", "java.base/java.util",
@@ -78,11 +78,11 @@ final class ShuffleTest {
         Process run = command.redirectErrorStream(true).redirectOutput(log.toFile()).start();
         boolean ended = run.waitFor(DEADLINE_SECONDS, TimeUnit.SECONDS);
         run.destroyForcibly();
-        String said = new String(Files.readAllBytes(log), StandardCharsets.UTF_8);
-        String end = said.substring(Math.max(0, said.length() - 4000));
+        String text = new String(Files.readAllBytes(log), StandardCharsets.UTF_8);
+        String end = text.substring(Math.max(0, text.length() - 4000));
         assertTrue(ended, "no end within " + DEADLINE_SECONDS + " s: " + end);
         assertEquals(0, run.exitValue(), end);
-        assertTrue(said.contains("CHECKED"), end);
+        assertTrue(text.contains("CHECKED"), end);
     }
 
     /** Makes a directory from which Spark starts executors; what they print stays there. */

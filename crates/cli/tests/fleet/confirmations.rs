@@ -1,4 +1,4 @@
-//! Commands that lose data ask first, and what is lost is said loudly.
+//! Commands that lose data require `--yes`, and what is lost is reported loudly.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -34,7 +34,7 @@ fn state(cluster: &Cluster, name: &str) -> String {
 }
 
 #[track_caller]
-fn assert_says(ran: &Ran, code: i32, words: &[&str]) {
+fn assert_prints(ran: &Ran, code: i32, words: &[&str]) {
     assert_eq!(ran.code, code, "{ran}");
     for word in words {
         assert!(ran.stderr.contains(word), "no {word:?} in {ran}");
@@ -44,7 +44,7 @@ fn assert_says(ran: &Ran, code: i32, words: &[&str]) {
 /// Runs a command that drains `n0` and does not end by itself, until it has printed a sentence on
 /// stderr and the node drains.
 #[track_caller]
-fn assert_says_while_it_drains(cluster: &Cluster, words: &[&str], sentence: &str) {
+fn assert_prints_while_it_drains(cluster: &Cluster, words: &[&str], sentence: &str) {
     let mut command = sanderling();
     command.args(words).env("SANDERLING_NAMENODE", &cluster.namenode.address);
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -72,28 +72,28 @@ fn assert_says_while_it_drains(cluster: &Cluster, words: &[&str], sentence: &str
 }
 
 #[test]
-fn notice_that_loses_bytes_wants_a_yes_and_changes_nothing_without() {
+fn notice_that_loses_bytes_needs_a_yes_and_changes_nothing_without() {
     let cluster = full(2);
     let notice = ["node", "notice", "n0", "--deadline", "60s"];
     let ran = cluster.cli(&notice);
     let yes = "sanderling node notice n0 --deadline 60s --yes";
-    assert_says(
+    assert_prints(
         &ran,
         2,
         &["forecast:", "HAVE NO ROOM", "have no room", "nothing", "--dry-run", yes],
     );
     assert_eq!(state(&cluster, "n0"), "active");
-    assert_says(&cluster.cli(&["node", "decommission", "n0"]), 2, &["forecast:", "--yes"]);
+    assert_prints(&cluster.cli(&["node", "decommission", "n0"]), 2, &["forecast:", "--yes"]);
     assert_eq!(state(&cluster, "n0"), "active");
 
     let wait = ["node", "decommission", "n0", "--yes", "--wait"];
-    assert_says_while_it_drains(&cluster, &wait, "HAVE NO ROOM");
+    assert_prints_while_it_drains(&cluster, &wait, "HAVE NO ROOM");
     assert_eq!(cluster.cli(&["node", "cancel", "n0"]).code, 0);
     assert_eq!(state(&cluster, "n0"), "active");
     // More time does not help.
     let ran = cluster.cli(&[&wait[..], &["--timeout", "3s"]].concat());
     let next = "next:  start another datanode, or sanderling node cancel n0";
-    assert_says(&ran, 124, &["HAVE NO ROOM", "waited for node", next]);
+    assert_prints(&ran, 124, &["HAVE NO ROOM", "waited for node", next]);
     assert_eq!(cluster.cli(&["node", "cancel", "n0"]).code, 0);
     assert_eq!(state(&cluster, "n0"), "active");
     assert_eq!(cluster.cli(&[&notice[..], &["--yes"]].concat()).code, 0);
@@ -104,16 +104,16 @@ fn notice_that_loses_bytes_wants_a_yes_and_changes_nothing_without() {
 fn notice_has_no_deadline_of_its_own_and_prints_what_to_expect() {
     let cluster = Cluster::of(2);
     let ran = cluster.cli(&["node", "notice", "n0"]);
-    assert_says(&ran, 2, &["--deadline", "next:  sanderling node notice n0 --deadline 30s"]);
+    assert_prints(&ran, 2, &["--deadline", "next:  sanderling node notice n0 --deadline 30s"]);
     assert_eq!(state(&cluster, "n0"), "active");
     let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "30s"]);
-    assert_says(&ran, 0, &["forecast: nothing left to move"]);
+    assert_prints(&ran, 0, &["forecast: nothing left to move"]);
     let ran = cluster.cli(&["node", "notice", "n1", "--deadline", "30d"]);
-    assert_says(&ran, 1, &["deadline is too large: 30d, the limit is 7d"]);
+    assert_prints(&ran, 1, &["deadline is too large: 30d, the limit is 7d"]);
 }
 
 #[test]
-fn datanode_that_was_given_up_while_alive_says_so_loudly() {
+fn datanode_that_was_given_up_while_alive_reports_that_loudly() {
     let mut cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
     let local = cluster.path("local");
     std::fs::write(&local, bytes_of(1, 9 << 20)).expect("written");
@@ -125,7 +125,7 @@ fn datanode_that_was_given_up_while_alive_says_so_loudly() {
     });
     cluster.datanode("n0").resume();
     let node = cluster.datanode("n0");
-    until("the log says so", SOON, || {
+    until("the log has it", SOON, || {
         let log = node.log();
         (log.contains("ERROR") && log.contains("although it runs")).then_some(())
     });
