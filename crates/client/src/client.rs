@@ -136,7 +136,7 @@ impl Client {
         });
         let pools = std::iter::once(pool.clone()).chain(connections).collect();
         let batcher = RequestBatcher::new(pools, &namenodes, config.namenode_frames_max.max(1));
-        let leases = Leases::default();
+        let leases = Leases::new();
         let local = LocalNodes::new(config.same_host);
         let shared = Arc::new(ClientInner {
             namenodes,
@@ -365,8 +365,8 @@ impl Client {
     }
 }
 
-/// Returns the time since a call's start as the machines count it.
-fn machine_time(since: Duration) -> sanderling_protocol::Instant {
+/// Returns the time since a moment, such as a call's start, as the machines count it.
+pub(crate) fn machine_time(since: Duration) -> sanderling_protocol::Instant {
     sanderling_protocol::Instant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use futures_util::{Stream, StreamExt};
-use sanderling_core::read::{self, ReadPiece, batches, only_piece};
+use sanderling_core::read::{self, ReadAttempt, ReadPiece, batches, only_piece};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{IS_COMPLAINT, IS_LEAVING, RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::RANGES_MAX;
@@ -18,6 +18,7 @@ use sanderling_protocol::{Header, NodeId, Op, Refusal};
 use sanderling_transport::{CallError, ReplyFault, Timeouts};
 use tokio::time::Instant;
 
+use crate::changes::failure;
 use crate::client::ClientInner;
 use crate::metrics::count;
 
@@ -58,18 +59,8 @@ fn whole(mut parts: BTreeMap<usize, Bytes>) -> Bytes {
     joined.freeze()
 }
 
-/// A read that failed.
-pub(crate) struct FailedRead {
-    /// The datanode that failed; `None` if the layout was wrong.
-    pub(crate) node: Option<NodeId>,
-    pub(crate) error: CallError,
-}
-
-impl FailedRead {
-    const fn at(node: NodeId, error: CallError) -> Self {
-        Self { node: Some(node), error }
-    }
-}
+/// An attempt at a read that failed.
+pub(crate) type FailedRead = read::FailedRead<CallError>;
 
 /// Reads a range that is part of one block with one call, without a plan: most reads are such.
 /// `None` if it is not, or if the address of its home is unknown.
@@ -87,10 +78,16 @@ pub(crate) async fn fetch_one(
         forget_leaving(shared, layout, flags);
         read.map_err(CallError::Refused)
     });
-    if read.is_ok() {
-        count(&shared.counters.read_bytes, wanted.bytes);
-    }
-    Some(read.map_err(|error| FailedRead::at(node, error)))
+    let error = match read {
+        Ok(bytes) => {
+            count(&shared.counters.read_bytes, wanted.bytes);
+            return Some(Ok(bytes));
+        }
+        Err(error) => error,
+    };
+    let mut attempt = ReadAttempt::default();
+    attempt.failed(node, error, failure);
+    attempt.end(None).map(Err)
 }
 
 /// Forgets the layout of an object on a node that leaves: the next read looks up where it went.
@@ -132,7 +129,7 @@ fn read_frames<'a>(
     stream::iter(frames).map(read).buffer_unordered(window)
 }
 
-/// Requests pieces once and fills in the answers. Returns the first failure of a frame or range.
+/// Requests pieces once and fills in the answers. Returns `None` if the read is complete.
 pub(crate) async fn fetch(
     shared: &ClientInner,
     layout: &Layout,
@@ -142,12 +139,12 @@ pub(crate) async fn fetch(
 ) -> Option<FailedRead> {
     let addresses = addresses(layout).collect();
     let mut answers = read_frames(shared, &addresses, pieces, RANGES_MAX, deadline);
-    let mut failed = None;
+    let mut attempt = ReadAttempt::default();
     while let Some((node, batch, answer)) = answers.next().await {
         let (results, flags) = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                failed.get_or_insert(FailedRead::at(node, error));
+                attempt.failed(node, error, failure);
                 continue;
             }
         };
@@ -158,23 +155,21 @@ pub(crate) async fn fetch(
                     count(&shared.counters.read_bytes, bytes.len() as u64);
                     filling.fill(piece, bytes);
                 }
-                Err(refusal) => {
-                    failed.get_or_insert(FailedRead::at(node, refusal.into()));
-                }
+                Err(refusal) => attempt.failed(node, refusal.into(), failure),
             }
         }
     }
-    failed
+    attempt.end(filling.shortfall().map(CallError::from))
 }
 
 /// Requests ranges of many objects once, as if they were one object: all ranges of a node share
-/// frames. Returns the bytes of each object, or `None` if a part of them is missing: the caller
-/// then reads that object alone, with retries.
+/// frames. Returns the bytes of each object, or `None` if a part of them is missing: its locations
+/// are forgotten, and the caller reads that object alone, with retries. Returns what failed, too.
 pub(crate) async fn fetch_together(
     shared: &ClientInner,
     wanted: &[Option<(Arc<Layout>, &[ByteRange])>],
     deadline: Instant,
-) -> Vec<Option<Vec<Bytes>>> {
+) -> (Vec<Option<Vec<Bytes>>>, Option<FailedRead>) {
     let mut fillings: Vec<Option<Filling>> = Vec::with_capacity(wanted.len());
     let (mut pieces, mut nodes) = (Vec::new(), Addresses::new());
     for (object, wanted) in wanted.iter().enumerate() {
@@ -188,8 +183,12 @@ pub(crate) async fn fetch_together(
     }
     // More ranges than that would not fit the request to a node on this machine.
     let mut answers = read_frames(shared, &nodes, pieces, LEASES_PER_PACKET_MAX, deadline);
-    while let Some((_, batch, answer)) = answers.next().await {
-        let (ranges, flags) = answer.unwrap_or_default();
+    let mut attempt = ReadAttempt::default();
+    while let Some((node, batch, answer)) = answers.next().await {
+        let (ranges, flags) = answer.unwrap_or_else(|error| {
+            attempt.failed(node, error, failure);
+            (Vec::new(), 0)
+        });
         let mut ranges = ranges.into_iter();
         for piece in &batch {
             if let Some((layout, _)) = &wanted[piece.object] {
@@ -201,13 +200,21 @@ pub(crate) async fn fetch_together(
                     if let Some(filling) = &mut fillings[piece.object] {
                         filling.fill(piece, bytes);
                     }
+                    continue;
                 }
-                Some(Err(_)) | None => fillings[piece.object] = None,
+                Some(Err(refusal)) => attempt.failed(node, refusal.into(), failure),
+                None => {}
+            }
+            if fillings[piece.object].take().is_some()
+                && let Some((layout, _)) = &wanted[piece.object]
+            {
+                shared.locations.forget(layout.stat.object);
             }
         }
     }
     let whole = |filling: Filling| filling.is_complete().then(|| finish(filling));
-    fillings.into_iter().map(|filling| filling.and_then(whole)).collect()
+    let read = fillings.into_iter().map(|filling| filling.and_then(whole)).collect();
+    (read, attempt.end(None))
 }
 
 type RangeResults = Vec<Result<Bytes, Refusal>>;

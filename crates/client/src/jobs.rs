@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sanderling_core::client::job_renewal_pause;
+use sanderling_core::client::RenewalTimer;
 use sanderling_protocol::message::{
     JobAccount, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob,
 };
@@ -14,7 +14,7 @@ use sanderling_transport::CallError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::client::{Client, ClientInner};
+use crate::client::{Client, ClientInner, machine_time};
 use crate::error::ClientError;
 use crate::namespace::reply_of;
 
@@ -64,17 +64,19 @@ impl Client {
     }
 
     /// Renews a job that was made with such a lease, in milliseconds, until the handle is dropped
-    /// or ended: three times within each lease, so that two renewals may fail. A task of the
-    /// runtime does that in whose context this is called.
+    /// or ended. Two renewals in a row may fail: the first is sent after a third of the lease, and
+    /// one that is not answered within a sixth of it is repeated at once. A task of the runtime
+    /// does that in whose context this is called.
     ///
     /// # Panics
     /// Outside of a runtime.
     #[must_use]
     pub fn keep_job(&self, job: JobId, lease: Millis) -> JobHandle {
-        let every = job_renewal_pause(lease).into();
+        let began = Instant::now();
+        let timer = RenewalTimer::of_job(machine_time(began.elapsed()), lease);
         let has_ended = Arc::new(AtomicBool::new(false));
         let shared = Arc::downgrade(&self.shared);
-        let task = tokio::spawn(renew(shared, job, every, Arc::clone(&has_ended)));
+        let task = tokio::spawn(renew(shared, job, (began, timer), Arc::clone(&has_ended)));
         JobHandle { client: self.clone(), job, has_ended, task }
     }
 
@@ -175,19 +177,29 @@ impl JobHandle {
     }
 }
 
-async fn renew(shared: Weak<ClientInner>, job: JobId, every: Duration, has_ended: Arc<AtomicBool>) {
-    loop {
-        tokio::time::sleep(every).await;
+/// Renews a job by a timer that counts from `began`, until the job has ended or the client is gone.
+async fn renew(
+    shared: Weak<ClientInner>,
+    job: JobId,
+    (began, mut timer): (Instant, RenewalTimer),
+    has_ended: Arc<AtomicBool>,
+) {
+    let now = || machine_time(began.elapsed());
+    while let Some(due) = timer.deadline() {
+        tokio::time::sleep(now().until(due).into()).await;
+        let Some(within) = timer.poll(now()) else { continue };
         let Some(shared) = shared.upgrade() else { return };
-        let deadline = Instant::now() + shared.config.attempt_deadline;
+        let deadline = Instant::now() + shared.config.attempt_deadline.min(within.into());
         match shared.batcher.send(&Request::RenewJob { job }, deadline).await {
-            Ok(_) => {}
+            Ok(_) => timer.renewed(),
             Err(CallError::Refused(Refusal::UnknownJob { .. })) => {
                 tracing::warn!(%job, "a job has ended although it was renewed");
-                has_ended.store(true, Ordering::Relaxed);
-                return;
+                return has_ended.store(true, Ordering::Relaxed);
             }
-            Err(error) => tracing::warn!(%job, %error, "a job could not be renewed"),
+            Err(error) if timer.failed(now()) => {
+                tracing::warn!(%job, %error, "a job could not be renewed");
+            }
+            Err(_) => {}
         }
     }
 }

@@ -1,61 +1,64 @@
 //! Renews the leases of open writers.
+//!
+//! `sanderling_core::client::LeaseRenewals` decides; here its requests are sent.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sanderling_core::client::{RENEWAL_PAUSE_MAX, renewal_pause};
-use sanderling_protocol::limits::LEASES_PER_RENEWAL_MAX;
+use sanderling_core::client::{LeaseRenewals, RenewalRequest};
 use sanderling_protocol::message::Grant;
-use sanderling_protocol::{LeaseId, Millis, ObjectId, Reply, Request};
+use sanderling_protocol::{self as protocol, LeaseId, ObjectId, Reply, Request};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, timeout_at};
 
-use crate::client::ClientInner;
+use crate::client::{ClientInner, machine_time};
 
 /// The leases of the open writers of one client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Leases {
-    open: Mutex<HashMap<ObjectId, OpenLease>>,
-    /// A lease was added, which may need its renewal sooner than the others.
-    added: Arc<Notify>,
+    /// Each with whether it has ended.
+    renewals: Mutex<LeaseRenewals<Arc<AtomicBool>>>,
+    /// A lease was added that needs its renewal sooner than the others, or the client is dropped.
+    changed: Arc<Notify>,
+    /// The beginning of the renewals' time.
+    began: Instant,
 }
 
-/// The lease of an open writer.
-#[derive(Debug)]
-struct OpenLease {
-    lease: LeaseId,
-    /// Between two renewals.
-    pause: Millis,
-    has_ended: Arc<AtomicBool>,
+impl Drop for Leases {
+    fn drop(&mut self) {
+        self.changed.notify_one();
+    }
 }
 
 impl Leases {
+    pub(crate) fn new() -> Self {
+        let (renewals, changed) = (Mutex::default(), Arc::default());
+        Self { renewals, changed, began: Instant::now() }
+    }
+
     /// Starts to renew, until the client is dropped.
     pub(crate) fn start(&self, shared: &Arc<ClientInner>) {
-        let (shared, added) = (Arc::downgrade(shared), Arc::clone(&self.added));
+        let (shared, changed) = (Arc::downgrade(shared), Arc::clone(&self.changed));
         tokio::spawn(async move {
-            let mut renewed = Instant::now();
-            loop {
-                let Some(pause) = shared.upgrade().map(|it| it.leases.pause()) else { return };
-                tokio::select! {
-                    () = added.notified() => continue,
-                    () = sleep_until(renewed + pause) => {}
-                }
-                renewed = Instant::now();
-                if !renew(&shared).await {
-                    return;
+            while let Some(due) = renew(&shared).await {
+                match due {
+                    Some(due) => _ = timeout_at(due, changed.notified()).await,
+                    None => changed.notified().await,
                 }
             }
         });
     }
 
-    /// Returns the pause that the shortest lease needs.
-    fn pause(&self) -> Duration {
-        let shortest = self.open.lock().values().map(|it| it.pause).min();
-        shortest.unwrap_or(RENEWAL_PAUSE_MAX).into()
+    fn now(&self) -> protocol::Instant {
+        machine_time(self.began.elapsed())
+    }
+
+    /// Returns when the next renewal is due; `None` while no writer is open.
+    fn due(&self) -> Option<Instant> {
+        let due = self.renewals.lock().deadline()?;
+        Some(self.began + Duration::from_micros(due.0))
     }
 }
 
@@ -71,11 +74,11 @@ pub(crate) struct RenewedLease {
 impl RenewedLease {
     /// Renews a lease from now on.
     pub(crate) fn new(client: &Arc<ClientInner>, grant: &Grant) -> Self {
-        let (object, lease, pause) = (grant.object, grant.lease, renewal_pause(grant.lease_millis));
+        let (object, lease, leases) = (grant.object, grant.lease, &client.leases);
         let has_ended = Arc::new(AtomicBool::new(false));
-        let open = OpenLease { lease, pause, has_ended: Arc::clone(&has_ended) };
-        client.leases.open.lock().insert(object, open);
-        client.leases.added.notify_one();
+        if leases.renewals.lock().open(leases.now(), grant, Arc::clone(&has_ended)) {
+            leases.changed.notify_one();
+        }
         Self { client: Arc::clone(client), object, lease, has_ended }
     }
 
@@ -92,31 +95,30 @@ impl RenewedLease {
 
 impl Drop for RenewedLease {
     fn drop(&mut self) {
-        let mut open = self.client.leases.open.lock();
-        if open.get(&self.object).is_some_and(|kept| kept.lease == self.lease) {
-            open.remove(&self.object);
-        }
+        self.client.leases.renewals.lock().close(self.object, self.lease);
     }
 }
 
-/// Renews once. Returns whether the client still exists.
-async fn renew(shared: &Weak<ClientInner>) -> bool {
-    let Some(shared) = shared.upgrade() else { return false };
-    let leases: Vec<(ObjectId, LeaseId)> =
-        shared.leases.open.lock().iter().map(|(object, it)| (*object, it.lease)).collect();
-    for leases in leases.chunks(LEASES_PER_RENEWAL_MAX) {
-        let request = Request::RenewLeases { leases: leases.to_vec() };
-        let deadline = Instant::now() + shared.config.attempt_deadline;
-        // A renewal that fails is repeated in the next round. A lease that ended meanwhile is
-        // flagged.
-        if let Ok(Reply::Renewed { ended }) = shared.batcher.send(&request, deadline).await {
-            let open = shared.leases.open.lock();
-            for object in ended {
-                if let Some(lease) = open.get(&object) {
-                    lease.has_ended.store(true, Ordering::Relaxed);
+/// Sends the requests that are due. Returns when the next one is, or `None` if the client is gone.
+async fn renew(shared: &Weak<ClientInner>) -> Option<Option<Instant>> {
+    let shared = shared.upgrade()?;
+    let leases = &shared.leases;
+    loop {
+        let request = leases.renewals.lock().poll_request(leases.now());
+        let Some(RenewalRequest { number, leases: named, within }) = request else {
+            return Some(leases.due());
+        };
+        let deadline = Instant::now() + shared.config.attempt_deadline.min(within.into());
+        let request = Request::RenewLeases { leases: named };
+        let answer = shared.batcher.send(&request, deadline).await;
+        let mut renewals = leases.renewals.lock();
+        match answer {
+            Ok(Reply::Renewed { ended }) => {
+                for has_ended in renewals.answered(number, &ended) {
+                    has_ended.store(true, Ordering::Relaxed);
                 }
             }
+            _ => renewals.failed(number),
         }
     }
-    true
 }

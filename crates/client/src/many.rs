@@ -116,7 +116,11 @@ impl Client {
                 layout.map(|layout| (layout, ranges.as_slice()))
             })
             .collect();
-        let together = fetch_together(&self.shared, &known, began + self.call_deadline()).await;
+        let deadline = began + self.call_deadline();
+        let (together, failed) = fetch_together(&self.shared, &known, deadline).await;
+        for node in failed.map(|failed| failed.suspects).unwrap_or_default() {
+            self.suspect(node);
+        }
         let read = wanted.iter().zip(together).map(async |((reader, ranges), read)| match read {
             Some(read) => Ok(read),
             None => reader.read_ranges_since(began, ranges).await,

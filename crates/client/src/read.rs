@@ -17,7 +17,6 @@ use sanderling_transport::trace::carried;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::changes::failure;
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
 use crate::fetch::{FailedRead, Filling, copy_to, fetch, fetch_one, finish, plan};
@@ -277,13 +276,9 @@ impl Reader {
             };
             let shared = &self.client.shared;
             let failed = fetch(shared, &layout, pieces, &mut filling, attempts.deadline).await;
-            let failed = match (failed, filling.shortfall()) {
-                (Some(failed), _) => failed,
-                (None, Some(short)) => FailedRead { node: None, error: short.into() },
-                (None, None) => {
-                    self.client.succeeded(attempts);
-                    return Ok(filling);
-                }
+            let Some(failed) = failed else {
+                self.client.succeeded(attempts);
+                return Ok(filling);
             };
             self.again(attempts, failed).await?;
         }
@@ -291,8 +286,8 @@ impl Reader {
 
     /// Forgets the locations that a failure has disproved, and pauses until the next attempt.
     async fn again(&self, attempts: &mut Attempts, failed: FailedRead) -> Result<(), ClientError> {
-        let FailedRead { node, error } = failed;
-        if let Some(node) = node.filter(|_| failure(&error).makes_suspect()) {
+        let FailedRead { error, suspects } = failed;
+        for node in suspects {
             self.client.suspect(node);
         }
         // Before the pause, so that no other reader has to try them.

@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, path, pattern};
 use bytes::Bytes;
 use sanderling_client::{ClientConfig, ClientError, PutOptions, Reader};
 use sanderling_protocol::refusal::ByteRange;
-use sanderling_protocol::{Path, Refusal};
+use sanderling_protocol::{NodeInfo, NodeSelector, Path, Policy, Refusal};
 use tokio::task::JoinSet;
 
 fn paths(count: usize) -> Vec<Path> {
@@ -52,6 +52,9 @@ async fn many_are_created_found_and_read_at_once() {
     }
 }
 
+/// The range of an object of 5000 bytes.
+const WHOLE: [ByteRange; 1] = [ByteRange { offset: 0, bytes: 5000 }];
+
 /// Two ranges of each object: one inside, and one up to its end.
 fn ranges(reader: &Reader) -> Vec<ByteRange> {
     let end = reader.bytes();
@@ -92,6 +95,34 @@ async fn ranges_of_many_objects_are_read_together_and_each_fails_alone() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_moved_are_looked_up_before_they_are_read_alone() {
+    let mut cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    let names: Vec<Path> = (0..8).map(|number| path(&format!("/{number}"))).collect();
+    for (name, seed) in names.iter().zip(0..) {
+        client.put(name, pattern(5000, seed), &PutOptions::default()).await.unwrap();
+    }
+    let readers: Vec<Reader> =
+        client.open_many(&names).await.into_iter().map(Result::unwrap).collect();
+    let layout = client.layout(&names[0], 0..u64::MAX).await.unwrap();
+    let victim = layout.blocks[0].home.unwrap();
+    client.notice(&NodeSelector::from(victim), 200_000, "test").await.unwrap();
+    let is_drained = |nodes: &[NodeInfo]| {
+        nodes.iter().any(|node| node.id == victim && node.policy == Policy::Drained)
+    };
+    cluster.wait_for(&client, "drained", is_drained).await;
+    cluster.kill(victim).await;
+    let before = client.metrics();
+    let wanted: Vec<_> = readers.into_iter().map(|reader| (reader, WHOLE.to_vec())).collect();
+    for (read, seed) in client.read_many(&wanted).await.into_iter().zip(0..) {
+        assert!(read.unwrap()[0] == pattern(5000, seed), "other bytes in /{seed}");
+    }
+    let after = client.metrics();
+    assert!(after.refreshed > before.refreshed, "their locations were out of date");
+    assert_eq!(after.retries, before.retries, "no location is tried twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]

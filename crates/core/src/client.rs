@@ -1,6 +1,6 @@
 //! Decisions of a client: how a change takes effect once although it is sent several times, what
-//! follows from a failed attempt, which requests share a frame, how an object is written, and when
-//! its lease is renewed.
+//! follows from a failed attempt, which requests share a frame, how an object is written, when
+//! leases are renewed, and which of them have ended.
 //!
 //! The client library and the simulated clients run the same machines; connections, pauses and
 //! clocks are outside.
@@ -16,7 +16,7 @@ pub use batch::{
     BATCH_MAX, BatchQueue, OVERTAKE_AFTER, SendStep, may_follow_alone, repeats_of,
     repeats_of_frame, travels_alone,
 };
-pub use lease_renewal::{RENEWAL_PAUSE_MAX, job_renewal_pause, renewal_pause};
+pub use lease_renewal::{LeaseRenewals, RenewalRequest, RenewalTimer};
 pub use sequences::Sequences;
 pub use writer::{
     AfterFailure, BlockRequest, ClosedWriter, PIECE_BYTES_MAX, Placed, WriteGoal, WriteMachine,

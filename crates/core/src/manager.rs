@@ -2,12 +2,14 @@
 //!
 //! Both see every view. Answers go to the one with the request: the background's calls have ids
 //! from [`Background::CALLS_FROM`] on, and it reads blocks by [`MoveOutput::Page`], the relocator
-//! by [`MoveOutput::Fetch`]. [`Leadership`] decides when a manager may act at all, and
-//! [`ViewSchedule`] when it requests a view.
+//! by [`MoveOutput::Fetch`]. [`Leadership`] decides when a manager may act at all,
+//! [`ViewSchedule`] when it requests a view, and [`EventWatch`] which events bring that forward.
 
+mod event_watch;
 mod leadership;
 mod view_schedule;
 
+pub use event_watch::EventWatch;
 pub use leadership::{LeaderTerm, Leadership, LeadershipAnswer, LeadershipRequest};
 pub use view_schedule::{ViewRequest, ViewSchedule};
 

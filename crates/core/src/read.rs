@@ -6,6 +6,7 @@
 //! again, the others are not.
 
 mod ahead;
+mod attempt;
 mod pages;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Millis, NodeId, Refusal};
 
 pub use self::ahead::ReadAhead;
+pub use self::attempt::{FailedRead, ReadAttempt};
 pub use self::pages::{AfterPage, LayoutPages};
 
 /// Pause before a layout is looked up again that ends before the wanted range does: the namenode
@@ -141,10 +143,7 @@ impl<P> Filling<P> {
     }
 
     /// Returns what is wrong with the layout after an attempt in which no piece failed; `None` if
-    /// every wanted byte is there.
-    ///
-    /// As after a failed piece, the layout is forgotten for every reader of the object before the
-    /// next attempt, so that no other reader has to try what failed.
+    /// every wanted byte is there. [`ReadAttempt::end`] takes it.
     #[must_use]
     pub fn shortfall(&self) -> Option<Refusal> {
         let why = || "the layout ends before the range".to_owned();

@@ -6,7 +6,7 @@ use sanderling_core::durable::{
     self, CHANGE_BEGINS_WITHIN, DurableCallError, DurableInput, DurableOutput, STORE_OPERATION_MAX,
     UploadedParts,
 };
-use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest, ViewSchedule};
+use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest};
 use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::{
@@ -14,7 +14,8 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{
-    BlockId, Epoch, Millis, NodeId, Nonce, ObjectId, Order, OrderReply, Refusal, Reply, Request,
+    BlockId, Epoch, Event, Millis, NodeId, Nonce, ObjectId, Order, OrderReply, Refusal, Reply,
+    Request,
 };
 use sanderling_transport::{CallError, EncodedRequest, Namenodes, Pool, Repeats};
 use tokio::time::Instant;
@@ -33,9 +34,8 @@ pub(crate) enum Completion {
     Lease(LeadershipRequest, LeadershipAnswer),
     /// A call was refused because another manager leads, for this long at least.
     NotManager(Millis),
-    /// The last event's sequence, if one came, and whether the manager has not done itself what
-    /// happened.
-    Event(Option<(u64, bool)>),
+    /// Events, if the namenode answered.
+    Events(Option<Vec<Event>>),
     /// Something for the drain of durable directories.
     Durable(DurableInput),
     /// What came of a request for the work of durable directories.
@@ -110,20 +110,15 @@ impl NamenodeClient {
     }
 
     /// Waits for an event after `after`.
-    pub(crate) async fn event(self, after: u64) -> Completion {
+    pub(crate) async fn events(self, after: u64) -> Completion {
         let wait = Millis::from(EVENT_WAIT);
         // More would only repeat that something happened.
         let request = Request::Events { after, limit: EVENTS_PER_REPLY_MAX, wait };
-        match self.send_within(request, Repeats::Always, EVENT_WAIT + self.within).await {
-            Ok(Reply::Events(events)) => {
-                let last = events.last().map_or(after, |event| event.sequence);
-                Completion::Event(Some((
-                    last,
-                    events.iter().any(|event| ViewSchedule::is_changed_by(&event.kind)),
-                )))
-            }
-            _ => Completion::Event(None),
-        }
+        let answer = self.send_within(request, Repeats::Always, EVENT_WAIT + self.within).await;
+        Completion::Events(match answer {
+            Ok(Reply::Events(events)) => Some(events),
+            _ => None,
+        })
     }
 
     /// Executes the decisions' calls.

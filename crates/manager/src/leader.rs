@@ -6,23 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanderling_core::durable::{DurableDrain, DurableInput};
-use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
+use sanderling_core::manager::{
+    EventWatch, LeaderTerm, Leadership, Manager as Decisions, ViewSchedule,
+};
 use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_core::{Machine, Mechanism};
 use sanderling_protocol::{self as protocol, Millis, NodeId, Refusal};
 use sanderling_transport::trace::{self, Span};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::baseline;
 use crate::calls::{Completion, NamenodeClient};
 use crate::options::ManagerOptions;
-
-/// Pause before events are requested again from a namenode that did not answer. The manager views
-/// the drains without them, by default as often.
-const EVENT_RETRY: Duration = Duration::from_secs(1);
 
 /// Time to give the lease back when the manager stops. A tenth of the lease by default: if the
 /// namenode does not answer, the next manager waits for the lease's end.
@@ -150,7 +148,7 @@ struct LeaderLoop<'a> {
     moves: JoinSet<Completion>,
     drains: BTreeSet<NodeId>,
     views: ViewSchedule,
-    event_last: u64,
+    events: EventWatch,
     /// Whether copies that no node has room for were spoken of.
     has_logged_unplaced: bool,
 }
@@ -158,7 +156,7 @@ struct LeaderLoop<'a> {
 impl<'a> LeaderLoop<'a> {
     fn new(manager: &'a mut ManagerProcess, term: LeaderTerm) -> Self {
         let options = &manager.options;
-        let mut leader = Self {
+        Self {
             options,
             caller: &manager.caller,
             leadership: &mut manager.leadership,
@@ -171,11 +169,9 @@ impl<'a> LeaderLoop<'a> {
             moves: JoinSet::new(),
             drains: BTreeSet::new(),
             views: ViewSchedule::new(options.poll.into(), options.poll_idle.into()),
-            event_last: 0,
+            events: EventWatch::default(),
             has_logged_unplaced: false,
-        };
-        leader.watch(Duration::ZERO);
-        leader
+        }
     }
 
     /// Leads until the term ends.
@@ -211,6 +207,9 @@ impl<'a> LeaderLoop<'a> {
             let drains = self.caller.clone().drains();
             self.calls.spawn(async move { Completion::View(request, drains.await) });
         }
+        if let Some(after) = self.events.poll_request(clock) {
+            self.calls.spawn(self.caller.clone().events(after));
+        }
         if self.decisions.deadline().is_some_and(|due| due <= clock) {
             self.decisions.handle_deadline(clock);
         }
@@ -243,7 +242,7 @@ impl<'a> LeaderLoop<'a> {
         let clock = self.clock.now();
         // Without a deadline the term is over, which the next round finds.
         let mut due = self.leadership.deadline(clock).map_or(now, |due| self.clock.moment(due));
-        if let Some(deadline) = self.views.deadline() {
+        for deadline in [self.views.deadline(), self.events.deadline()].into_iter().flatten() {
             due = due.min(self.clock.moment(deadline));
         }
         if let Some(at) = self.durable_view_at {
@@ -280,14 +279,13 @@ impl<'a> LeaderLoop<'a> {
             Completion::NotManager(remaining) => {
                 self.leadership.refused(self.clock.now(), remaining)
             }
-            Completion::Event(Some((last, is_new))) => {
-                self.event_last = last;
-                if is_new {
-                    self.views.changed(self.clock.now());
+            Completion::Events(Some(events)) => {
+                let now = self.clock.now();
+                if self.events.answered(now, &events) {
+                    self.views.changed(now);
                 }
-                self.watch(Duration::ZERO);
             }
-            Completion::Event(None) => self.watch(EVENT_RETRY),
+            Completion::Events(None) => self.events.failed(self.clock.now()),
             Completion::Durable(input) => self.durable.handle(self.clock.now(), input),
             Completion::DurableView(view) => {
                 match view {
@@ -314,14 +312,6 @@ impl<'a> LeaderLoop<'a> {
             self.durable.handle(now, DurableInput::noticed(nodes));
         }
         self.decisions.handle(now, input);
-    }
-
-    fn watch(&mut self, pause: Duration) {
-        let (caller, after) = (self.caller.clone(), self.event_last);
-        self.calls.spawn(async move {
-            sleep(pause).await;
-            caller.event(after).await
-        });
     }
 
     fn log_draining(&self, draining: &BTreeSet<NodeId>) {

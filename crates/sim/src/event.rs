@@ -103,7 +103,8 @@ pub(crate) enum Timer {
     Late(u64),
     Begin,
     Again,
-    Renew(u32),
+    /// A writer's leases may be due for their renewal.
+    Renew,
     /// A job's call that writes has waited after a failure.
     Pause(u32),
     /// A datanode was busy: a write of a job is sent again.
@@ -161,6 +162,7 @@ pub(crate) enum NamenodeCall {
 pub(crate) enum ManagerCall {
     Lease(LeadershipRequest),
     Drains(ViewRequest),
+    Events,
     Fetch(NodeId),
     Reserve(CallId),
     Push(CallId),
@@ -199,7 +201,7 @@ pub(crate) enum WriterCall {
     Add { job: u32 },
     Publish { job: u32, prefix: u64 },
     Seal { job: u32, prefix: u64 },
-    Renew { job: u32 },
+    Renew { number: u64 },
     Abort { job: u32 },
 }
 

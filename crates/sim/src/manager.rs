@@ -3,9 +3,11 @@
 use sanderling_core::Machine;
 use sanderling_core::background::Background;
 use sanderling_core::manager::{
-    LeaderTerm, Leadership, LeadershipAnswer, Manager as Decisions, ViewRequest, ViewSchedule,
+    EventWatch, LeaderTerm, Leadership, LeadershipAnswer, Manager as Decisions, ViewRequest,
+    ViewSchedule,
 };
 use sanderling_core::relocation::{Input, MoveOutput};
+use sanderling_protocol::limits::EVENTS_PER_REPLY_MAX;
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
     Epoch, Instant, Millis, Nonce, Order, OrderReply, Refusal, Reply, Request,
@@ -31,6 +33,7 @@ pub(crate) struct Manager {
     lead_at: Option<u64>,
     decisions: Decisions,
     views: ViewSchedule,
+    events: EventWatch,
     under_way: InFlightPushes,
     wake_at: Option<u64>,
     /// What acts without sense by this manager's leadership lease.
@@ -45,9 +48,9 @@ const POLL: Millis = Millis(200);
 /// The pause [`POLL`] in microseconds.
 const POLL_MICROS: u64 = POLL.0 * 1000;
 
-/// One tick in this many brings the manager an event, so that its view is due at once. One in
-/// 1.6 s, as seldom as the product's manager views idle drains (1 s), so both causes of a view
-/// occur.
+/// One tick in this many lets the manager request events, so that its view may be due at once. One
+/// in 1.6 s, as seldom as the product's manager views idle drains (1 s), so both causes of a view
+/// occur. The product's manager waits for events instead.
 const EVENT_TICKS: u64 = 8;
 
 /// Time of one call to the namenode. Half of the product's default, so that calls time out within
@@ -68,6 +71,7 @@ impl Manager {
             lead_at: None,
             decisions: Decisions::new(plan.limits.relocator.clone(), background),
             views: ViewSchedule::new(POLL, POLL),
+            events: EventWatch::default(),
             under_way: InFlightPushes::default(),
             wake_at: None,
             random_manager: RandomManager::new(plan, number),
@@ -108,8 +112,7 @@ impl Manager {
             Timer::Poll => {
                 if self.leads(context) {
                     if context.runtime.random().below(EVENT_TICKS) == 0 {
-                        let now = context.runtime.monotonic();
-                        self.views.changed(now);
+                        self.watch(context);
                     }
                     self.view(context);
                     self.random_manager.poll(context);
@@ -133,6 +136,28 @@ impl Manager {
             }
             Timer::Late(late) => self.random_manager.late(context, late),
             _ => {}
+        }
+    }
+
+    /// Requests the events since the last ones, if the request before has ended.
+    fn watch(&mut self, context: &mut Context<'_>) {
+        if let Some(after) = self.events.poll_request(context.runtime.monotonic()) {
+            let (limit, wait) = (EVENTS_PER_REPLY_MAX, Millis(0));
+            self.request(context, Request::Events { after, limit, wait }, ManagerCall::Events);
+        }
+    }
+
+    /// Takes what came of a request for events.
+    fn watched(&mut self, context: &mut Context<'_>, answer: Option<Response>) {
+        let now = context.runtime.monotonic();
+        match meta(answer) {
+            Some(Ok(Reply::Events(events))) => {
+                if self.events.answered(now, &events) {
+                    self.views.changed(now);
+                    self.view(context);
+                }
+            }
+            _ => self.events.failed(now),
         }
     }
 
@@ -209,6 +234,7 @@ impl Manager {
                 }
                 _ => return self.viewed(context, request, None),
             },
+            ManagerCall::Events => return self.watched(context, answer),
             ManagerCall::Forecast => return,
             ManagerCall::Fetch(node) => Input::Candidates { node, page: page(answer) },
             ManagerCall::Page(call) => Input::Page { call, page: page(answer) },
@@ -286,6 +312,7 @@ impl Manager {
         self.leadership.dropped(now);
         self.decisions = fresh.decisions;
         self.views = fresh.views;
+        self.events = fresh.events;
         self.under_way = fresh.under_way;
         self.wake_at = None;
         let number = self.number;

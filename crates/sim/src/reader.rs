@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use sanderling_core::client::AttemptFailure;
 use sanderling_core::location_cache::LocationCache;
-use sanderling_core::read::{Filling, ReadPiece};
+use sanderling_core::read::{FailedRead, Filling, ReadAttempt, ReadPiece};
 use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::{ByteRange, Recovery};
-use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
+use sanderling_protocol::{Millis, NodeId, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::InjectedBug;
 use crate::content::Content;
@@ -58,6 +58,11 @@ const READ_MILLIS: u64 = 2000;
 /// Time of one read of a range. Longer than the 6 s in which a namenode finds that a silent node is
 /// dead by default, so that a read ends with the loss.
 const JOB_MILLIS: u64 = 9000;
+
+/// Returns how an attempt failed: with a refusal, or without an answer.
+fn failure(refusal: &Option<Refusal>) -> AttemptFailure<'_> {
+    refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused)
+}
 
 impl Reader {
     pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
@@ -169,7 +174,10 @@ impl Reader {
         let Some(_) = self.task(job_number) else { return };
         let layout = match meta(answer) {
             Some(Ok(Reply::Layout(layout))) => layout,
-            other => return self.failed(context, other.and_then(Result::err)),
+            other => {
+                let refusal = other.and_then(Result::err);
+                return self.goes_on(context, failure(&refusal).recovery(), refusal.as_ref());
+            }
         };
         let layout = Arc::new(layout);
         let is_whole = self.job.as_ref().is_some_and(|job| job.range.is_none());
@@ -221,16 +229,16 @@ impl Reader {
         let Some(job) = &mut self.job else { return };
         let Some(piece) = job.left.pop() else {
             let short = job.filling.as_ref().and_then(Filling::shortfall);
-            return match short {
+            return match ReadAttempt::default().end(short.map(Some)) {
                 None => self.end(context, true),
-                Some(refusal) => self.goes_on(context, refusal.recovery(), None),
+                Some(failed) => self.goes_on(context, failure(&failed.error).recovery(), None),
             };
         };
         let call = ReaderCall::Bytes { job: job.number, piece };
         let RangeRequest { block, epoch, offset, length } = piece.range;
         let body = DataRequest::Read { block, epoch, offset, bytes: length };
         let Some(to) = context.namenode.place_of(piece.node) else {
-            return self.failed(context, None);
+            return self.failed(context, piece.node, None);
         };
         let purpose = Purpose::Reader(self.number, call);
         let body = RequestBody::Data(piece.node, body);
@@ -267,14 +275,20 @@ impl Reader {
                 }
                 self.next(context);
             }
-            Some(Err(refusal)) => self.failed(context, Some(refusal)),
-            _ => self.failed(context, None),
+            Some(Err(refusal)) => self.failed(context, piece.node, Some(refusal)),
+            _ => self.failed(context, piece.node, None),
         }
     }
 
-    fn failed(&mut self, context: &mut Context<'_>, refusal: Option<Refusal>) {
-        let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
-        self.goes_on(context, failure.recovery(), refusal.as_ref());
+    /// Ends the attempt: a piece has failed.
+    fn failed(&mut self, context: &mut Context<'_>, node: NodeId, refusal: Option<Refusal>) {
+        let mut attempt = ReadAttempt::default();
+        attempt.failed(node, refusal, failure);
+        let Some(FailedRead { error, suspects }) = attempt.end(None) else { return };
+        for node in suspects {
+            self.cache.forget_node(node);
+        }
+        self.goes_on(context, failure(&error).recovery(), error.as_ref());
     }
 
     /// Forgets the location and looks the object up again, if that may help in time.

@@ -3,8 +3,8 @@
 
 use sanderling_core::block_table::WriteRequest;
 use sanderling_core::client::{
-    AfterFailure, AttemptFailure, BlockRequest, ChangeAttempts, NextAttempt, WriteGoal,
-    WriteMachine, WriteStep, renewal_pause, repeat_in_place,
+    AfterFailure, AttemptFailure, BlockRequest, ChangeAttempts, LeaseRenewals, NextAttempt,
+    RenewalRequest, WriteGoal, WriteMachine, WriteStep, repeat_in_place,
 };
 use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
 use sanderling_protocol::message::{Condition, Create, CreateKind, CreateMode, Grant, Repetition};
@@ -31,6 +31,8 @@ pub(crate) struct Writer {
     sequences: Sequences,
     /// The change that was sent last and not answered yet, and as what it was sent.
     sent: Option<SentChange>,
+    /// A writer is the number of its task.
+    renewals: LeaseRenewals<u32>,
     next_job: u32,
     random: Random,
 }
@@ -99,6 +101,7 @@ impl Writer {
             steps_left: plan.steps / u32::from(plan.writers) + 1,
             sequences: Sequences::of_writer(number),
             sent: None,
+            renewals: LeaseRenewals::default(),
             next_job: 0,
             random: Random::new(plan.seed, 200 + u64::from(number)),
         }
@@ -166,6 +169,7 @@ impl Writer {
 
     pub(crate) fn start(&mut self, context: &mut Context<'_>) {
         self.job = None;
+        self.renewals = LeaseRenewals::default();
         let micros = self.random.below(300_000);
         context.runtime.set_timer(self.host(), micros, Timer::Begin);
     }
@@ -183,15 +187,7 @@ impl Writer {
                 job.pauses -= 1;
                 self.pump(context);
             }
-            Timer::Renew(job_number) => {
-                let Some(job) = self.task(job_number) else { return };
-                let leases = vec![(job.object, job.lease)];
-                let request = Request::RenewLeases { leases };
-                self.call(context, request, WriterCall::Renew { job: job_number });
-                let pause = renewal_pause(Millis(context.runtime.plan().lease_millis));
-                let micros = pause.0 * 1000;
-                context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
-            }
+            Timer::Renew => self.renew(context),
             Timer::Repeat(job, piece) if self.task(job).is_some() => {
                 self.send(context, piece);
             }
@@ -207,6 +203,38 @@ impl Writer {
         let purpose = Purpose::Writer(self.number, call);
         let request = self.numbered(request);
         context.runtime.call_namenode(self.host(), request, CALL_MILLIS, purpose);
+    }
+
+    /// Renews the leases if that is due, or sets the timer for it.
+    fn renew(&mut self, context: &mut Context<'_>) {
+        // A clock that does not jump, as the one of the library.
+        let now = context.runtime.monotonic();
+        if let Some(request) = self.renewals.poll_request(now) {
+            let RenewalRequest { number, leases, within } = request;
+            let (request, millis) = (Request::RenewLeases { leases }, within.0.min(CALL_MILLIS));
+            let purpose = Purpose::Writer(self.number, WriterCall::Renew { number });
+            context.runtime.call_namenode(self.host(), request, millis, purpose);
+        } else if let Some(due) = self.renewals.deadline() {
+            let micros = due.0.saturating_sub(now.0);
+            context.runtime.set_timer(self.host(), micros, Timer::Renew);
+        }
+    }
+
+    /// Takes what came of a request that renews leases.
+    fn renewed(&mut self, context: &mut Context<'_>, number: u64, answer: Option<Response>) {
+        let ended = match meta(answer) {
+            Some(Ok(Reply::Renewed { ended })) => self.renewals.answered(number, &ended),
+            _ => {
+                self.renewals.failed(number);
+                Vec::new()
+            }
+        };
+        for job in ended {
+            if self.task(job).is_some() {
+                self.end(context, false, "its lease has ended");
+            }
+        }
+        self.renew(context);
     }
 
     fn begin(&mut self, context: &mut Context<'_>) {
@@ -402,15 +430,7 @@ impl Writer {
             WriterCall::Seal { job, prefix } => {
                 self.published(context, job, prefix, answer, true);
             }
-            WriterCall::Renew { job } => {
-                let Some(current) = self.task(job) else { return };
-                let object = current.object;
-                if let Some(Ok(Reply::Renewed { ended })) = meta(answer)
-                    && ended.contains(&object)
-                {
-                    self.end(context, false, "its lease has ended");
-                }
-            }
+            WriterCall::Renew { number } => self.renewed(context, number, answer),
             WriterCall::Abort { job } => {
                 if self.task(job).is_some() {
                     self.end(context, true, "aborted");
@@ -444,8 +464,9 @@ impl Writer {
         job.machine = WriteMachine::new(grant.bytes, &grant.blocks, job.window);
         job.calling = None;
         let job_number = job.number;
-        let micros = renewal_pause(grant.lease_millis).0 * 1000;
-        context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
+        if self.renewals.open(context.runtime.monotonic(), grant, job_number) {
+            self.renew(context);
+        }
         self.pump(context);
     }
 
@@ -580,6 +601,7 @@ impl Writer {
     fn end(&mut self, context: &mut Context<'_>, is_good: bool, why: &str) {
         let Some(job) = self.job.take() else { return };
         let host = self.host();
+        self.renewals.close(job.object, job.lease);
         context
             .runtime
             .log(12, job.object.0, || format!("{host}: {} object {}: {why}", job.path, job.object));

@@ -16,4 +16,5 @@ mod killed;
 mod losses;
 mod object_tier;
 mod older_catalog;
+mod renewals;
 mod repeats;
