@@ -10,7 +10,7 @@
 //!
 //! Beside it are the machines of what a shell decides about its group: [`GroupPlanner`],
 //! [`OwnNotice`], [`OwnLife`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`], [`MoveView`],
-//! [`RoundFlight`], [`SnapshotSends`] and [`WaitingReads`].
+//! [`SnapshotSends`], [`WaitingReads`] and [`WriterRounds`].
 
 mod clock;
 mod election;
@@ -36,10 +36,12 @@ mod raft_types;
 mod read_permission;
 mod record;
 mod risk;
+mod round_order;
 mod snapshot_sends;
 #[cfg(test)]
 mod tests;
 mod waiting_reads;
+mod writer_rounds;
 
 pub use crate::group_generation::GroupGeneration;
 pub use clock::GroupClock;
@@ -57,9 +59,10 @@ pub use options::{ReplicaOptions, Restored};
 pub use output::{MemberProgress, Persist, ReplicaOutput, ReplicaRole, SyncRequirement};
 pub use own_notice::{OwnLife, OwnNotice, OwnNoticeReport};
 pub use planner::{GroupPlanner, NOTICE_INTERVAL, PlannerOptions};
-pub use proposed_round::{FlightState, RoundFlight};
 pub use read_permission::{HUNG_AFTER, LeadState, LeaseView, ReadPermission, TAKE_OVER_TIMEOUT};
 pub use record::{MemberRecord, PersistStep, is_log_stale};
 pub use risk::{GroupEvents, GroupRisk, RISK_LASTS};
+pub use round_order::{RoundOrderError, applied_commands};
 pub use snapshot_sends::SnapshotSends;
 pub use waiting_reads::WaitingReads;
+pub use writer_rounds::{ProcessPhase, RoundLoss, RoundProgress, WriterRounds};

@@ -169,7 +169,7 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
     // What keeps the group able to decide comes first.
     let step = step.or_else(|| outlived(context, *successors.first()?).map(GroupStep::Transfer));
     let missing = options.spares + (count - voters_staying) + options.voters.saturating_sub(count);
-    let is_ending = |it: &MemberView| it.left(now).is_some_and(|it| it <= options.close_within);
+    let is_ending = |it: &MemberView| options.is_closing(now, it.deadline);
     GroupPlan {
         step,
         spares_missing: missing.saturating_sub(spares_staying),

@@ -61,6 +61,14 @@ impl PlannerOptions {
             leads_at_least: Millis(30_000),
         }
     }
+
+    /// Returns whether the machine of a voter without a successor, or of a namenode without a
+    /// group, will be taken so soon that it stops, so that its archive gets everything. `deadline`
+    /// is that of its notice, if it has one.
+    #[must_use]
+    pub fn is_closing(&self, now: Instant, deadline: Option<Instant>) -> bool {
+        deadline.is_some_and(|deadline| now.until(deadline) <= self.close_within)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use super::output::ReplicaRole;
 
 /// The state of the round that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FlightState {
+pub(super) enum FlightState {
     /// The quorum does not have it yet.
     UnderWay,
     /// The quorum has all of it.
@@ -29,7 +29,7 @@ pub enum FlightState {
 
 /// A round under way: the commands of one turn, in pieces of which each is an entry of the log.
 #[derive(Debug, Clone)]
-pub struct RoundFlight {
+pub(super) struct RoundFlight {
     term: u64,
     first: u64,
     last: u64,
@@ -47,7 +47,7 @@ pub struct RoundFlight {
 
 impl RoundFlight {
     /// Returns a round of the leader of `term`, none of whose pieces is proposed.
-    pub fn new(term: u64, pieces: impl IntoIterator<Item = Bytes>) -> Self {
+    pub(super) fn new(term: u64, pieces: impl IntoIterator<Item = Bytes>) -> Self {
         Self {
             term,
             first: 0,
@@ -62,7 +62,7 @@ impl RoundFlight {
 
     /// Proposes what is left of the round, the last of whose commands is of the time `at`, as far
     /// as the machine takes it. Call it again after each message.
-    pub fn propose(&mut self, now: Instant, at: Instant, replica: &mut Replica) {
+    pub(super) fn propose(&mut self, now: Instant, at: Instant, replica: &mut Replica) {
         while let Some(piece) = self.left.front() {
             // A round is of one term: another leader's entries may be between two.
             if self.state(replica) != FlightState::UnderWay {
@@ -87,7 +87,7 @@ impl RoundFlight {
 
     /// Takes an entry that the shell applies. Returns whether it is of this round: the shell then
     /// applies the round once all of it is agreed.
-    pub fn applies(&mut self, place: LogPlace, payload: &Payload) -> bool {
+    pub(super) fn applies(&mut self, place: LogPlace, payload: &Payload) -> bool {
         let is_own = !self.is_lost
             && self.proposed > 0
             && self.term == place.term
@@ -103,14 +103,14 @@ impl RoundFlight {
 
     /// Returns whether a piece of the round was proposed: then a successor may have it.
     #[must_use]
-    pub const fn is_proposed(&self) -> bool {
+    pub(super) const fn is_proposed(&self) -> bool {
         self.proposed > 0
     }
 
     /// Returns whether a piece is agreed that the shell has not applied: its catalog lacks commands
     /// of the log up to the entry that it has taken last.
     #[must_use]
-    pub const fn is_between_pieces(&self) -> bool {
+    pub(super) const fn is_between_pieces(&self) -> bool {
         !self.agreed.is_empty()
     }
 
@@ -118,13 +118,13 @@ impl RoundFlight {
     /// proposed, and the shell gave it up. The quorum may get that piece, and a round behind it
     /// would begin at the same number, as the catalog lacks it.
     #[must_use]
-    pub fn barred_term(&self) -> Option<u64> {
+    pub(super) fn barred_term(&self) -> Option<u64> {
         (self.is_lost && self.is_proposed()).then_some(self.term)
     }
 
     /// Gives the round up and returns the pieces that are agreed: the shell applies them as another
     /// leader's, before anything that follows them in the log.
-    pub fn give_up(&mut self) -> Vec<Bytes> {
+    pub(super) fn give_up(&mut self) -> Vec<Bytes> {
         self.is_lost = true;
         std::mem::take(&mut self.agreed)
     }
@@ -134,7 +134,7 @@ impl RoundFlight {
     /// even if another member leads by now. Of one that is [`FlightState::Lost`] the shell takes
     /// what is agreed by [`Self::give_up`]. Cost: constant.
     #[must_use]
-    pub fn state(&self, replica: &Replica) -> FlightState {
+    pub(super) fn state(&self, replica: &Replica) -> FlightState {
         let is_leader = replica.role() == ReplicaRole::Leader && self.term == replica.term();
         match self.too_long {
             _ if self.is_agreed() => FlightState::Agreed,

@@ -15,6 +15,7 @@ mod planner;
 mod proposed_round;
 mod snapshots;
 mod waiting_reads;
+mod writer_rounds;
 
 const CLUSTER: ClusterId = ClusterId(7);
 

@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{
-    Body, BootRecord, Envelope, FlightState, FormerMembers, Group, GroupGeneration, GroupPlan,
-    GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress, MemberRecord,
-    MessageRefusal, OwnLife, OwnNotice, OwnNoticeReport, Payload, PersistStep, PlannerOptions,
-    Replica, ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, RoundFlight, SnapshotSends,
-    StartAs, SyncMode,
+    Body, BootRecord, Envelope, FormerMembers, Group, GroupGeneration, GroupPlan, GroupPlanner,
+    GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress, MemberRecord, MessageRefusal,
+    OwnLife, OwnNotice, OwnNoticeReport, Payload, PersistStep, PlannerOptions, ProcessPhase,
+    Replica, ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, RoundProgress, SnapshotSends,
+    StartAs, SyncMode, WriterRounds,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId};
 use sanderling_transport::LogLimiter;
@@ -116,7 +116,7 @@ pub(crate) struct GroupSeat {
     directory: Arc<Directory>,
     links: Links,
     work: Arc<WorkQueue>,
-    flight: Option<RoundFlight>,
+    rounds: WriterRounds,
     applied: LogPlace,
     /// The members as of entries that the log keeps, ascending.
     groups: VecDeque<(u64, Group)>,
@@ -124,8 +124,6 @@ pub(crate) struct GroupSeat {
     sender: Option<(MemberId, String)>,
     /// Snapshots that arrived, while the replica awaits them: as many as `SnapshotReceiver` takes.
     arrived: Vec<ArrivedSnapshot>,
-    /// The term in which this member has begun to serve as the leader, 0 in none.
-    pub(crate) served_term: u64,
     /// Whether this machine will be taken.
     own_notice: OwnNotice,
     /// What this member, if it leads, has of the others' machines.
@@ -137,8 +135,6 @@ pub(crate) struct GroupSeat {
     own_life: OwnLife,
     /// Snapshots for others. They wait until the round under way is applied.
     sends: SnapshotSends,
-    /// The term in which this member proposes no round any more.
-    barred_term: Option<u64>,
     /// Whether a file has failed: nothing is written, sent or applied any more.
     has_failed: bool,
 }
@@ -170,8 +166,9 @@ impl GroupSeat {
         }
         // One that was recovered has led alone in the generation's first term.
         restored.vote.term = parts.generation.first_term() + 1;
-        let member = MemberId(1);
-        Self::create(parts, member, restored)
+        let mut seat = Self::create(parts, MemberId(1), restored)?;
+        seat.rounds.found(&seat.replica);
+        Ok(seat)
     }
 
     /// Begins as a member that the group has just taken: everything comes from the leader.
@@ -253,12 +250,11 @@ impl GroupSeat {
             directory,
             links,
             work,
-            flight: None,
+            rounds: WriterRounds::default(),
             applied,
             groups: VecDeque::from([(applied.index, group)]),
             sender: None,
             arrived: Vec::new(),
-            served_term: 0,
             own_notice: OwnNotice::new(own_notice),
             planner: GroupPlanner::new(planner),
             is_noticed: false,
@@ -266,7 +262,6 @@ impl GroupSeat {
             machine,
             own_life: OwnLife::default(),
             sends: SnapshotSends::default(),
-            barred_term: None,
             has_failed: false,
         }
     }
@@ -301,7 +296,7 @@ impl GroupSeat {
     }
 
     fn leads(&self) -> bool {
-        self.replica.is_serving() && self.served_term == self.replica.term()
+        self.rounds.serves(&self.replica)
     }
 
     /// Ends the member's part: a file has failed, and what this process has in memory may be more
@@ -324,7 +319,17 @@ impl GroupSeat {
     /// Returns whether this member leads and has applied what was agreed before, and has not begun
     /// to serve.
     pub(crate) fn is_to_take_over(&self) -> bool {
-        self.replica.is_serving() && self.served_term != self.replica.term() && !self.has_failed
+        self.rounds.is_to_take_over(&self.replica) && !self.has_failed
+    }
+
+    /// Begins the rounds of a leader that takes over.
+    pub(crate) fn begin_term(&mut self) {
+        self.rounds.begin_term(&self.replica);
+    }
+
+    /// Begins to serve in a term, once its first rounds have ended. Returns whether it does.
+    pub(crate) fn serve(&mut self, term: u64) -> bool {
+        !self.has_failed && self.rounds.serve(term, &self.replica)
     }
 
     /// Returns whether this member serves as the leader.
@@ -542,7 +547,7 @@ impl GroupSeat {
 
     fn execute(&mut self) -> Result<Option<Step>, LogError> {
         while !self.has_failed {
-            if !self.is_between_pieces()
+            if !self.rounds.is_between_pieces()
                 && let Some(envelope) = self.sends.begin(boot_time(), &self.replica)
             {
                 return Ok(Some(Step::Send(envelope)));
@@ -570,8 +575,7 @@ impl GroupSeat {
                 let there = there.ok_or_else(|| self.no_snapshot())?;
                 let catalog = self.arrived.swap_remove(there).catalog;
                 self.applied = place;
-                // The snapshot has what is agreed of the round under way, or not.
-                drop(self.give_up());
+                self.rounds.restored();
                 self.groups = VecDeque::from([(place.index, group)]);
                 self.replica.applied(boot_time(), place.index);
                 return Ok(Some(Step::Restore(catalog)));
@@ -669,15 +673,9 @@ impl GroupSeat {
         known.or_else(|| sender.map(|(_, address)| address.clone()))
     }
 
-    /// Returns whether the log up to the last entry that was taken has commands that the catalog
-    /// lacks: an image would be of no place of the log.
-    fn is_between_pieces(&self) -> bool {
-        self.flight.as_ref().is_some_and(RoundFlight::is_between_pieces)
-    }
-
     /// Sends an image of the catalog to the receiver of a message, without holding up anything.
     pub(crate) fn send_snapshot(&self, envelope: &Envelope, catalog: Catalog) {
-        assert!(!self.is_between_pieces(), "the image has all commands up to its place");
+        assert!(!self.rounds.is_between_pieces(), "the image has all commands up to its place");
         let report = SendReport::new(envelope.to, Arc::clone(&self.work));
         let Some(address) = self.address(envelope.to) else { return };
         let sending = Sending { address, message: envelope.encode(), catalog };
@@ -687,34 +685,20 @@ impl GroupSeat {
         });
     }
 
-    /// Begins a round of these pieces, of which none is proposed.
-    pub(crate) fn take_off(&mut self, pieces: Vec<Vec<u8>>) {
-        let pieces = pieces.into_iter().map(Bytes::from);
-        let mut flight = RoundFlight::new(self.replica.term(), pieces);
-        if self.barred_term == Some(self.replica.term()) {
-            drop(flight.give_up());
-        }
-        self.flight = Some(flight);
+    /// Begins a round of these pieces, the last of whose commands is of the time `at`.
+    pub(crate) fn begin_round(&mut self, at: Instant, pieces: Vec<Vec<u8>>) {
+        self.rounds.begin(at, pieces.into_iter().map(Bytes::from), &self.replica);
     }
 
-    /// Proposes what is left of the round, the last of whose commands is of the time `at`.
-    pub(crate) fn propose(&mut self, at: Instant) {
-        if let Some(flight) = &mut self.flight {
-            flight.propose(boot_time(), at, &mut self.replica);
-        }
+    /// Proposes what is left of the round.
+    pub(crate) fn propose(&mut self) {
+        self.rounds.propose(boot_time(), &mut self.replica);
     }
 
-    /// Notes that the writer applies an entry. Returns whether it is of the round under way: the
-    /// writer applies that when all of it is agreed.
-    pub(crate) fn applies(&mut self, place: LogPlace, payload: &Payload) -> bool {
+    /// Notes that the writer takes an entry. Returns the pieces of rounds that it applies now.
+    pub(crate) fn applies(&mut self, place: LogPlace, payload: &Payload) -> Vec<Bytes> {
         self.applied = place;
-        self.flight.as_mut().is_some_and(|flight| flight.applies(place, payload))
-    }
-
-    /// Gives up the round under way and returns what is agreed of it: the writer applies that as
-    /// another leader's, before anything that follows it in the log.
-    pub(crate) fn give_up(&mut self) -> Vec<Bytes> {
-        self.flight.as_mut().map(RoundFlight::give_up).unwrap_or_default()
+        self.rounds.agreed(place, payload)
     }
 
     /// Reports to the replica what was applied.
@@ -722,16 +706,14 @@ impl GroupSeat {
         self.replica.applied(boot_time(), self.applied.index);
     }
 
-    /// Returns what became of the round under way.
-    pub(crate) fn flight(&self) -> FlightState {
-        let flight = self.flight.as_ref();
-        flight.map_or(FlightState::Lost, |flight| flight.state(&self.replica))
-    }
-
-    /// Ends the round under way.
-    pub(crate) fn land(&mut self) {
-        let ended = self.flight.take().and_then(|flight| flight.barred_term());
-        self.barred_term = ended.or(self.barred_term);
+    /// Returns what became of the round under way. `is_ending`: whether the process is.
+    pub(crate) fn look_at_round(&mut self, is_ending: bool) -> RoundProgress {
+        let process = match is_ending {
+            _ if self.has_failed => ProcessPhase::Failed,
+            true => ProcessPhase::Ends,
+            false => ProcessPhase::Runs,
+        };
+        self.rounds.look(boot_time(), &self.replica, process)
     }
 
     /// Removes the oldest part of the log on disk when it is large.
@@ -739,7 +721,7 @@ impl GroupSeat {
         if self.log.bytes() <= LOG_BYTES_MAX || self.has_failed {
             return Ok(());
         }
-        assert!(!self.is_between_pieces(), "the catalog has what the log forgets");
+        assert!(!self.rounds.is_between_pieces(), "the catalog has what the log forgets");
         let Some(before) = self.log.place_with(LOG_BYTES_KEPT, self.applied.index) else {
             return Ok(());
         };
@@ -748,11 +730,6 @@ impl GroupSeat {
         }
         let steps = self.hard.record.forget(before, self.groups[0].1.clone());
         self.write(steps)
-    }
-
-    /// Returns whether a piece of the round under way was proposed: a successor may have it.
-    pub(crate) fn has_proposed(&self) -> bool {
-        self.flight.as_ref().is_some_and(RoundFlight::is_proposed)
     }
 
     /// Notes that the process ends and the disk has everything. A member that has failed notes

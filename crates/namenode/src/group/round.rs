@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use sanderling_core::catalog::Command;
-use sanderling_core::replica::{LogEntry, Payload, ROUND_BYTES_MAX};
+use sanderling_core::replica::{
+    LogEntry, Payload, ROUND_BYTES_MAX, RoundOrderError, applied_commands,
+};
 use sanderling_protocol::limits::REQUEST_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -38,23 +40,9 @@ pub enum RoundError {
         /// Bytes behind the round.
         bytes: usize,
     },
-    /// Commands before the round are in neither the log nor the catalog.
-    #[error("the group's log continues at {first}, the catalog at {index}")]
-    Gap {
-        /// Number of its first command.
-        first: u64,
-        /// Commands in the catalog.
-        index: u64,
-    },
-    /// The round begins before the catalog's end, and that is not from before this start: a leader
-    /// has made it that lacked commands, or it is in the log twice.
-    #[error("the group's log goes back to command {first}, the catalog is at {index}")]
-    Repeated {
-        /// Number of its first command.
-        first: u64,
-        /// Commands in the catalog.
-        index: u64,
-    },
+    /// It does not follow what the catalog has.
+    #[error("{0}")]
+    Order(#[from] RoundOrderError),
     /// The journal does not take what is agreed.
     #[error("{0}")]
     Journal(#[from] AppendError),
@@ -67,21 +55,15 @@ impl From<JournalFailure> for RoundError {
 }
 
 impl Round {
-    /// Returns the commands that a catalog of `index` commands does not have yet. The first
-    /// `restored` of those are from before the start, or from a snapshot: the log may have them
-    /// once more. What came after them came round by round.
+    /// Returns the commands that a catalog of `index` commands does not have yet. `restored` of
+    /// those are from before the start, or from a snapshot.
     ///
     /// # Errors
-    /// [`RoundError::Gap`] if the catalog lacks commands before the first, and
-    /// [`RoundError::Repeated`] if it has taken the first since the start.
+    /// [`RoundError::Order`] if the round does not follow what the catalog has.
     pub(crate) fn after(&self, index: u64, restored: u64) -> Result<&[Command], RoundError> {
-        let first = self.first;
-        let known = index.checked_sub(first).ok_or(RoundError::Gap { first, index })?;
-        if known > 0 && index > restored {
-            return Err(RoundError::Repeated { first, index });
-        }
-        let known = usize::try_from(known).unwrap_or(usize::MAX);
-        Ok(self.commands.get(known..).unwrap_or_default())
+        let applied = applied_commands(self.first, index, restored)?;
+        let applied = usize::try_from(applied).unwrap_or(usize::MAX);
+        Ok(self.commands.get(applied..).unwrap_or_default())
     }
 }
 
@@ -241,13 +223,9 @@ mod tests {
         }
         assert!(round.after(u64::MAX, u64::MAX).unwrap().is_empty());
         assert_eq!(round.after(7, 3).unwrap(), round.commands);
-        for (index, restored) in [(8, 7), (9, 8), (200, 199)] {
-            let again = round.after(index, restored);
-            let is_refused =
-                matches!(&again, Err(RoundError::Repeated { first: 7, index: at }) if *at == index);
-            assert!(is_refused, "{again:?}");
-        }
+        let repeated = round.after(8, 7);
+        assert!(matches!(repeated, Err(RoundError::Order(RoundOrderError::Repeated { .. }))));
         let gap = round.after(6, 6);
-        assert!(matches!(gap, Err(RoundError::Gap { first: 7, index: 6 })), "{gap:?}");
+        assert!(matches!(gap, Err(RoundError::Order(RoundOrderError::Gap { .. }))), "{gap:?}");
     }
 }

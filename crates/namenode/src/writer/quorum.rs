@@ -2,14 +2,15 @@
 //! have agreed is applied, and a new leader takes over.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::{Duration, Instant as Moment};
+use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::RwLockWriteGuard;
 use sanderling_core::catalog::{Catalog, Command};
 use sanderling_core::namenode::{CommitBatch, GroupCommit, Namenode, Unwritten};
 use sanderling_core::replica::{
-    FlightState, GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, LogPlace, Payload,
-    PlannerOptions, ProposeError,
+    GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, LogPlace, Payload, PlannerOptions,
+    ProposeError, RoundLoss, RoundProgress,
 };
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{MemberId, Refusal, Term};
@@ -30,11 +31,6 @@ use crate::server::MemberStart;
 /// a sync that makes room takes milliseconds on a fast disk. The group goes on with its other
 /// members meanwhile. Chosen, not measured.
 const BEHIND_PAUSE: Duration = Duration::from_millis(5);
-
-/// How long a round may wait for the quorum when the server stops. A quorum that is there agrees
-/// within milliseconds, one that elects after 400 ms at the earliest; callers of what is left get
-/// `Undecided`. Chosen, not measured.
-const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl CatalogWriter {
     /// Takes what came for the member of the group, and does what follows from it.
@@ -204,15 +200,8 @@ impl CatalogWriter {
     fn apply_agreed(&mut self, entries: Vec<LogEntry>) -> Result<(), RoundError> {
         for LogEntry { place, payload } in entries {
             let Some(member) = &mut self.member else { return Ok(()) };
-            let is_own = member.applies(place, &payload);
-            if let Payload::Round { commands, .. } = payload
-                && !is_own
-            {
-                // What is agreed of a round of this member comes first. Its callers are refused,
-                // and repeat it.
-                self.apply_given_up()?;
-                self.apply_round(&round::decode(&commands)?)?;
-            }
+            let pieces = member.applies(place, &payload);
+            self.apply_pieces(pieces)?;
         }
         if let Some(member) = &mut self.member {
             member.has_applied();
@@ -220,13 +209,8 @@ impl CatalogWriter {
         Ok(())
     }
 
-    /// Gives up the round under way, and applies what is agreed of it.
-    fn apply_given_up(&mut self) -> Result<(), RoundError> {
-        let agreed = self.member.as_mut().map(GroupSeat::give_up).unwrap_or_default();
-        for commands in agreed {
-            self.apply_round(&round::decode(&commands)?)?;
-        }
-        Ok(())
+    fn apply_pieces(&mut self, pieces: Vec<Bytes>) -> Result<(), RoundError> {
+        pieces.iter().try_for_each(|piece| self.apply_round(&round::decode(piece)?))
     }
 
     /// Applies a round of another leader: its answers and orders are that leader's.
@@ -307,10 +291,8 @@ impl CatalogWriter {
         }
         let parts = self.member_parts();
         match GroupSeat::found(parts, self.group_options.at.clone()) {
-            Ok(mut member) => {
+            Ok(member) => {
                 info!("this namenode has founded a group");
-                // It goes on to serve: nothing was on its way to another leader.
-                member.served_term = member.replica.term();
                 self.state.group.set_generation(member.generation());
                 self.member = Some(member);
                 self.follow();
@@ -420,7 +402,8 @@ impl CatalogWriter {
 
     /// Begins to serve as the leader, once everything that was agreed is applied.
     pub(super) fn take_over(&mut self) {
-        let Some(member) = self.member.as_ref().filter(|it| it.is_to_take_over()) else { return };
+        let Some(member) = self.member.as_mut().filter(|it| it.is_to_take_over()) else { return };
+        member.begin_term();
         let (term, booted) = (member.replica.term(), crate::group::boot_time());
         self.state.clock.follow(member.replica.time(booted));
         let last = self.state.namenode.read().catalog().now();
@@ -431,12 +414,7 @@ impl CatalogWriter {
         let commands = self.state.namenode.write().take_over(now, start, absence);
         let batch = self.group_commit.begin(commands);
         self.work_off(batch);
-        if let Some(member) = &mut self.member
-            && member.replica.is_serving()
-            && member.replica.term() == term
-            && !member.has_failed()
-        {
-            member.served_term = term;
+        if self.member.as_mut().is_some_and(|it| it.serve(term)) {
             self.show_group();
             self.show_lease();
             let absent_millis = absence.0;
@@ -450,57 +428,39 @@ impl CatalogWriter {
         let first = self.state.namenode.read().catalog().index();
         let Some(at) = batch.commands().last().map(|command| command.at) else { return Ok(()) };
         let Some(member) = &mut self.member else { return Ok(()) };
-        member.take_off(round::encode(first, batch.commands()));
-        let mut stopping: Option<Moment> = None;
+        member.begin_round(at, round::encode(first, batch.commands()));
         loop {
             let Some(member) = &mut self.member else { return Ok(()) };
-            member.propose(at);
+            member.propose();
             self.follow();
+            let is_ending = self.work.is_stopped() || self.state.failure.borrow().is_some();
             let Some(member) = &mut self.member else { return Ok(()) };
-            if member.has_failed() {
-                return Err(self.give_flight_up());
+            match member.look_at_round(is_ending) {
+                RoundProgress::UnderWay => self.attend_for_a_while(),
+                RoundProgress::Agreed => return Ok(()),
+                RoundProgress::Ended { agreed, loss } => return Err(self.lost(agreed, loss)),
             }
-            match member.flight() {
-                FlightState::Agreed => {
-                    member.land();
-                    return Ok(());
-                }
-                FlightState::Lost => return Err(self.give_flight_up()),
-                FlightState::TooLong { bytes } => {
-                    let cause = UnwrittenCause::RoundTooLong { bytes };
-                    return match self.give_flight_up() {
-                        // Nothing of it was proposed.
-                        Unwritten::NotLeader { .. } => Err(Unwritten::Refused(cause)),
-                        unwritten => Err(unwritten),
-                    };
-                }
-                FlightState::UnderWay => {}
-            }
-            let is_stopped = self.work.is_stopped() || self.state.failure.borrow().is_some();
-            if is_stopped && stopping.get_or_insert_with(Moment::now).elapsed() > STOP_TIMEOUT {
-                return Err(self.give_flight_up());
-            }
-            self.attend_for_a_while();
         }
     }
 
-    /// Ends a round that did not become this member's: what was agreed of it is applied. Returns
-    /// why its callers are refused.
-    fn give_flight_up(&mut self) -> Unwritten<UnwrittenCause> {
-        let has_failed = self.member.as_ref().is_some_and(GroupSeat::has_failed);
-        let is_proposed = self.member.as_ref().is_some_and(GroupSeat::has_proposed);
-        // The next start of one that has failed applies it, from the log or from its leader.
-        let applied = if has_failed { Ok(()) } else { self.apply_given_up() };
-        if let Some(member) = &mut self.member {
-            member.land();
-        }
-        if let Err(error) = applied {
+    /// Applies what was agreed of a round that did not become this member's. Returns why its
+    /// callers are refused.
+    fn lost(&mut self, agreed: Vec<Bytes>, loss: RoundLoss) -> Unwritten<UnwrittenCause> {
+        if let Err(error) = self.apply_pieces(agreed) {
             self.end_unapplied(error.clone());
             return Unwritten::Unknown(UnwrittenCause::Unapplied(error));
         }
-        match is_proposed {
-            true => Unwritten::Unknown(UnwrittenCause::FormerLeader),
-            false => self.lost(),
+        match loss {
+            RoundLoss::Undecided => Unwritten::Unknown(UnwrittenCause::FormerLeader),
+            RoundLoss::TooLong { bytes } => {
+                Unwritten::Refused(UnwrittenCause::RoundTooLong { bytes })
+            }
+            RoundLoss::NotLeader => {
+                let status = self.state.group.status();
+                let is_other_leader = |it: &&MemberRow| it.is_leader && it.member != status.member;
+                let leader = status.rows.iter().find(is_other_leader);
+                Unwritten::NotLeader { leader: leader.map(|it| it.address.clone()) }
+            }
         }
     }
 
@@ -509,12 +469,6 @@ impl CatalogWriter {
             self.work.wait_group(member.sleep());
         }
         self.attend();
-    }
-
-    fn lost(&self) -> Unwritten<UnwrittenCause> {
-        let status = self.state.group.status();
-        let leader = status.rows.iter().find(|it| it.is_leader && it.member != status.member);
-        Unwritten::NotLeader { leader: leader.map(|it| it.address.clone()) }
     }
 
     /// Does the next step about the group's machines: of a leader whose machine will be taken, of
@@ -557,9 +511,8 @@ impl CatalogWriter {
 impl CatalogWriter {
     /// Stops the only namenode whose machine will be taken in a moment.
     pub(super) fn close_alone(&self) {
-        let within = PlannerOptions::new(1, 0).close_within;
-        let now = crate::group::boot_time();
-        if self.member.is_none() && self.own_notice.is_some_and(|at| now.until(at) <= within) {
+        let (options, now) = (PlannerOptions::new(1, 0), crate::group::boot_time());
+        if self.member.is_none() && options.is_closing(now, self.own_notice) {
             self.close_archive();
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::replica::{
     FormerMembers, GroupEvents, GroupPlanner, LogPlace, MachineLife, OwnLife, OwnNotice, Persist,
-    PlannerOptions, Replica, ReplicaOptions, RoundFlight,
+    PlannerOptions, Replica, ReplicaOptions, WriterRounds,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 
@@ -49,10 +49,10 @@ pub(super) struct Host {
     pub(super) writing: Vec<Persist>,
     pub(super) paused_until: u64,
     pub(super) proposed: BTreeMap<LogPlace, u64>,
-    /// The round of several entries that is under way, and the group's time when it began.
-    pub(super) flight: Option<(Instant, RoundFlight)>,
-    /// Its entries that were applied: their rounds and places.
-    pub(super) flown: Vec<(u64, LogPlace)>,
+    /// The rounds of several entries, of which at most one is under way.
+    pub(super) rounds: WriterRounds,
+    /// Entries of that one which were applied: their rounds and places.
+    pub(super) pieces: Vec<(u64, LogPlace)>,
     /// Reads that wait for a majority: the number, and what was acknowledged when they arrived.
     pub(super) reads: Vec<(u64, u64)>,
     /// Calls that wait for a majority, and those that waited when the process ended.
@@ -110,8 +110,8 @@ impl Host {
             broken: Vec::new(),
             served_term: 0,
             timed_since: None,
-            flight: None,
-            flown: Vec::new(),
+            rounds: WriterRounds::default(),
+            pieces: Vec::new(),
             deadline: None,
             own_notice: OwnNotice::default(),
             life,
@@ -192,18 +192,14 @@ impl Host {
         self.disk.end(std::mem::take(&mut self.writing), &self.received);
         self.received.clear();
         self.proposed.clear();
-        self.end_flight();
+        self.rounds = WriterRounds::default();
+        self.pieces.clear();
         self.reads.clear();
         self.broken.append(&mut self.calls);
         self.timed_since = None;
         self.served_term = 0;
         self.old_lease = None;
         self.paused_until = 0;
-    }
-
-    pub(super) fn end_flight(&mut self) {
-        self.flight = None;
-        self.flown.clear();
     }
 
     pub(super) fn is_serving(&self) -> bool {

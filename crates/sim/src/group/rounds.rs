@@ -2,7 +2,7 @@
 //! way, and some of several entries.
 
 use bytes::Bytes;
-use sanderling_core::replica::{FlightState, LogEntry, RoundFlight};
+use sanderling_core::replica::{LogEntry, ProcessPhase, RoundProgress};
 use sanderling_protocol::{Instant, Millis};
 
 use super::check::round_of;
@@ -37,10 +37,10 @@ impl GroupWorld {
         };
         // One that excuses an absence is alone in its first entry.
         let is_long = absence == Millis(0) && self.notices.permille(300);
-        if host.flight.is_some() {
-            self.continue_flight(at);
+        if host.rounds.has_begun() {
+            self.continue_round(at);
         } else if is_long {
-            self.take_off(at, time, padding);
+            self.begin_round(at, time, padding);
         } else {
             self.propose_one(at, time, absence, padding);
         }
@@ -71,36 +71,36 @@ impl GroupWorld {
     }
 
     /// Begins a round of two to four entries.
-    fn take_off(&mut self, at: usize, time: Instant, padding: usize) {
+    fn begin_round(&mut self, at: usize, time: Instant, padding: usize) {
         let count = self.notices.between(2, 5);
         let rounds: Vec<(u64, Bytes)> =
             (0..count).map(|before| self.next_round(before, Millis(0), padding)).collect();
         self.proposals.extend(rounds.iter().map(|(round, _)| (*round, self.now)));
         let host = &mut self.hosts[at];
         let Some(replica) = &host.replica else { return };
-        let pieces = rounds.into_iter().map(|(_, commands)| commands);
-        host.flight = Some((time, RoundFlight::new(replica.term(), pieces)));
-        self.continue_flight(at);
+        // Whichever round is a leader's first excuses the absence.
+        host.rounds.begin_term(replica);
+        host.rounds.begin(time, rounds.into_iter().map(|(_, commands)| commands), replica);
+        self.continue_round(at);
     }
 
-    fn continue_flight(&mut self, at: usize) {
+    fn continue_round(&mut self, at: usize) {
         let host = &mut self.hosts[at];
         let local = host.local(self.now);
-        let (Some(replica), Some((time, flight))) = (&mut host.replica, &mut host.flight) else {
-            return;
-        };
-        flight.propose(local, *time, replica);
-        self.look_at_flight(at);
+        let Some(replica) = &mut host.replica else { return };
+        host.rounds.propose(local, replica);
+        self.look_at_round(at);
     }
 
     /// Acknowledges the round under way as a whole once it is agreed, and forgets one that is lost.
-    fn look_at_flight(&mut self, at: usize) {
+    fn look_at_round(&mut self, at: usize) {
         let host = &mut self.hosts[at];
-        let (Some(replica), Some((_, flight))) = (&host.replica, &host.flight) else { return };
-        match flight.state(replica) {
-            FlightState::UnderWay => return,
-            FlightState::Agreed => {
-                for (round, place) in &host.flown {
+        let local = host.local(self.now);
+        let Some(replica) = &host.replica else { return };
+        match host.rounds.look(local, replica, ProcessPhase::Runs) {
+            RoundProgress::UnderWay => return,
+            RoundProgress::Agreed => {
+                for (round, place) in &host.pieces {
                     self.checks.acknowledge(*round, *place);
                 }
                 self.counts.rounds += 1;
@@ -108,9 +108,10 @@ impl GroupWorld {
                     fleet.acknowledged(self.now);
                 }
             }
-            FlightState::Lost | FlightState::TooLong { .. } => {}
+            // What is agreed of it was applied piece by piece.
+            RoundProgress::Ended { .. } => {}
         }
-        host.end_flight();
+        host.pieces.clear();
     }
 
     /// Takes an entry that a member applies: what its clients wait for may be agreed.
@@ -122,11 +123,11 @@ impl GroupWorld {
             if let Some(fleet) = &mut self.traced {
                 fleet.acknowledged(self.now);
             }
+        } else if host.rounds.agreed(entry.place, &entry.payload).is_empty() {
+            host.pieces.extend(round_of(entry).map(|(round, _)| (round, entry.place)));
         }
-        let Some((_, flight)) = &mut host.flight else { return };
-        if flight.applies(entry.place, &entry.payload) {
-            host.flown.extend(round_of(entry).map(|(round, _)| (round, entry.place)));
+        if host.rounds.has_begun() {
+            self.look_at_round(at);
         }
-        self.look_at_flight(at);
     }
 }

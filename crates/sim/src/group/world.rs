@@ -354,6 +354,7 @@ impl GroupWorld {
             ReplicaOutput::Send(envelope) => self.send(at, envelope),
             ReplicaOutput::Restore(place, _) => {
                 let host = &mut self.hosts[at];
+                host.rounds.restored();
                 if let Some(state) = host.received.remove(&place.index) {
                     host.snapshot = Some(state.clone());
                     host.state = state;

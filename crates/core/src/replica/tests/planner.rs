@@ -193,3 +193,12 @@ fn successors_are_the_voters_that_are_caught_up_and_the_one_without_a_notice_is_
     }
     assert_eq!(of(&test, &planner), [noticed]);
 }
+
+#[test]
+fn namenode_alone_stops_thirteen_seconds_before_the_deadline_of_its_notice() {
+    let (options, deadline) = (PlannerOptions::new(1, 0), Instant(60_000_000));
+    assert!(!options.is_closing(deadline, None));
+    assert!(!options.is_closing(Instant(46_999_000), Some(deadline)));
+    assert!(options.is_closing(Instant(47_000_000), Some(deadline)));
+    assert!(options.is_closing(Instant(61_000_000), Some(deadline)));
+}

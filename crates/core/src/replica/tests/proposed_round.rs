@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::replica::ROUND_BYTES_MAX;
+use crate::replica::proposed_round::{FlightState, RoundFlight};
 
 /// Three members, and a round of these pieces at their leader, of which none is proposed.
 fn group(pieces: &[&'static [u8]]) -> (TestGroup, RoundFlight) {
