@@ -19,6 +19,7 @@ mod names;
 mod notices;
 mod numbers;
 mod once;
+mod suspects;
 mod tenant_turns;
 mod tree;
 mod view;
@@ -49,6 +50,7 @@ use names::NameModel;
 use notices::Notices;
 use numbers::Numbers;
 use once::{Arriving, Made};
+use suspects::Suspects;
 use tenant_turns::TenantTurns;
 use view::View;
 
@@ -72,6 +74,7 @@ pub(crate) struct Checks {
     pub(crate) change_turns: TenantTurns,
     lost_end: LostEnd,
     live: Live,
+    pub(crate) suspects: Suspects,
     departures: Departures,
     is_kind: bool,
     applied: u64,
@@ -99,6 +102,7 @@ impl Checks {
             change_turns: TenantTurns::new("changes"),
             lost_end: LostEnd::default(),
             live: Live::default(),
+            suspects: Suspects::default(),
             departures: Departures::new(plan.departures),
             is_kind: plan.is_kind(),
             applied: 0,
@@ -325,7 +329,9 @@ impl Checking<'_> {
 
     /// Looks at an answer of the namenode that it gives without a command.
     pub(crate) fn answered_at_once(&mut self, asked: &Request, answer: &Result<Reply, Refusal>) {
-        self.checks.live.beat(asked, answer.as_ref().ok(), self.runtime.now());
+        let (now, reply) = (self.runtime.now(), answer.as_ref().ok());
+        self.checks.live.beat(asked, reply, now);
+        self.checks.suspects.answered(asked, reply, now);
         if let Err(Refusal::Full { bytes, .. }) = answer {
             // A repeat is answered as it was, though there may be room by now.
             let was_refused = self.checks.made.refused(asked);
@@ -338,6 +344,14 @@ impl Checking<'_> {
         if let Some(found) = self.checks.made.check_repeated(bug, asked, answer) {
             self.expect(found);
         }
+    }
+
+    /// Looks at which nodes the namenode dials now.
+    pub(crate) fn dialled(&mut self, nodes: &[NodeId]) {
+        let Self { checks, runtime, namenode, datanodes } = self;
+        let view = View { runtime, namenode, datanodes };
+        let found = checks.suspects.dialled(view, nodes);
+        self.expect(found);
     }
 
     /// Looks at a layout that the namenode sends.

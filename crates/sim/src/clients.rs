@@ -86,7 +86,7 @@ impl ClientShells {
                 self.callers[usize::from(number)].answered(context, call, answer);
             }
             Purpose::Admin(call) => self.admin.answered(context, call, answer),
-            Purpose::List => {}
+            Purpose::List | Purpose::Suspect => {}
             other => unreachable!("{other:?} is of no client"),
         }
     }

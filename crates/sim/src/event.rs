@@ -123,6 +123,8 @@ pub(crate) enum Purpose {
     Admin(AdminCall),
     /// Of a listing: the answer changes nothing.
     List,
+    /// Of a report that a node did not answer: nothing waits for the answer.
+    Suspect,
 }
 
 #[derive(Debug)]

@@ -147,6 +147,10 @@ variants! {
         "of the frames of changes that one tenant has waiting the last goes first";
     ChangesUnshared, "changes-unshared", "turns",
         "the frames of changes of all tenants wait in one queue, in the order in which they came";
+    SuspectBelieved, "suspect-believed", "live-node",
+        "the namenode takes a client's report that a node did not answer for the node's end";
+    SuspectIgnored, "suspect-ignored", "suspect-dialled",
+        "the namenode ignores clients' reports that a node did not answer";
     AcknowledgedEarly, "acknowledged-early", "acknowledged",
         "a leader acknowledges a round when it has proposed it, before a majority has it";
     VoteForgotten, "vote-forgotten", "one-leader",

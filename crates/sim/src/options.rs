@@ -77,6 +77,8 @@ pub struct Statistics {
     pub checks: u64,
     pub histories: u64,
     pub histories_unjudged: u64,
+    /// Reports of clients that a node did not answer.
+    pub suspicions: u64,
     /// Frames with several requests.
     pub frames: u64,
     /// Slices in which more of what was deleted was freed.
@@ -124,6 +126,7 @@ impl Statistics {
         self.checks += other.checks;
         self.histories += other.histories;
         self.histories_unjudged += other.histories_unjudged;
+        self.suspicions += other.suspicions;
         self.frames += other.frames;
         self.reaped_slices += other.reaped_slices;
         self.long_frames += other.long_frames;

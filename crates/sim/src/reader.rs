@@ -280,13 +280,15 @@ impl Reader {
         }
     }
 
-    /// Ends the attempt: a piece has failed.
+    /// Ends the attempt: a piece has failed. A node that did not answer is reported, and nothing is
+    /// read by other locations on it.
     fn failed(&mut self, context: &mut Context<'_>, node: NodeId, refusal: Option<Refusal>) {
         let mut attempt = ReadAttempt::default();
         attempt.failed(node, refusal, failure);
         let Some(FailedRead { error, suspects }) = attempt.end(None) else { return };
         for node in suspects {
             self.cache.forget_node(node);
+            context.runtime.suspect(self.host(), node);
         }
         self.goes_on(context, failure(&error).recovery(), error.as_ref());
     }

@@ -1,7 +1,7 @@
 //! What every process of a run works with: virtual time, timers, calls over the network, clocks,
 //! and the record of the run.
 
-use sanderling_protocol::{Instant, Request};
+use sanderling_protocol::{Instant, NodeId, Request};
 
 use crate::calls::{Calls, PendingCall};
 use crate::event::{Event, EventQueue, Purpose, Timer};
@@ -13,6 +13,10 @@ use crate::processes::Processes;
 use crate::random::Random;
 use crate::wire::{FrameOrigin, Host, Message, MessageBody, RequestBody, Response};
 use crate::{InjectedBug, Statistics};
+
+/// Time of a report that a node did not answer. The library gives it one attempt, so it is as long
+/// as the simulated writers' calls.
+const SUSPECT_MILLIS: u64 = 1000;
 
 /// What a checker found: its name and what it saw.
 pub(crate) type CheckResult = Result<(), (&'static str, String)>;
@@ -243,6 +247,14 @@ impl Runtime {
         purpose: Purpose,
     ) {
         self.call(from, Host::Namenode, RequestBody::Meta(request), millis, purpose);
+    }
+
+    /// Reports to the namenode that a node did not answer. It is sent once, and nothing waits for
+    /// the answer.
+    pub(crate) fn suspect(&mut self, from: Host, node: NodeId) {
+        self.statistics.suspicions += 1;
+        let request = Request::Suspect { node };
+        self.call_namenode(from, request, SUSPECT_MILLIS, Purpose::Suspect);
     }
 
     /// Sends requests to the namenode in one frame, each with a call of its own.

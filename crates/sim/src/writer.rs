@@ -3,7 +3,7 @@
 
 use sanderling_core::block_table::WriteRequest;
 use sanderling_core::client::{
-    AfterFailure, AttemptFailure, BlockRequest, ChangeAttempts, LeaseRenewals, NextAttempt,
+    AfterFailure, AttemptFailure, BlockRequest, ChangeAttempts, LeaseRenewals, NextAttempt, Placed,
     RenewalRequest, WriteGoal, WriteMachine, WriteStep, repeat_in_place,
 };
 use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
@@ -359,7 +359,7 @@ impl Writer {
         let call = WriterCall::Piece { job: job.number, piece };
         let body = RequestBody::Data(granted.node, DataRequest::Write(request, Content::of(run)));
         let Some(place) = context.namenode.place_of(granted.node) else {
-            return self.refused(context, placed.number, None);
+            return self.refused(context, placed, None);
         };
         context.runtime.call(
             self.host(),
@@ -480,28 +480,32 @@ impl Writer {
         let believes_moved = context.runtime.has_bug(InjectedBug::WriteAfterMoved);
         let (host, now) = (self.host(), context.runtime.clock(self.host()));
         let Some(job) = self.task(job_number) else { return };
-        let write = piece.placed.number;
         match data(answer) {
             Some(Err(Refusal::Moved { .. })) if believes_moved => {}
             Some(Ok(_)) => {}
             Some(Err(refusal)) => {
                 let Some(pause) = repeat_in_place(&refusal, now.until(piece.give_up)) else {
-                    return self.refused(context, write, Some(refusal));
+                    return self.refused(context, piece.placed, Some(refusal));
                 };
                 let timer = Timer::Repeat(job_number, piece);
                 return context.runtime.set_timer(host, pause.0 * 1000, timer);
             }
             // Whether it was done is unknown: its bytes go into another block.
-            None => return self.refused(context, write, None),
+            None => return self.refused(context, piece.placed, None),
         }
-        job.machine.acknowledged(write);
+        job.machine.acknowledged(piece.placed.number);
         self.pump(context);
     }
 
-    fn refused(&mut self, context: &mut Context<'_>, write: u64, refusal: Option<Refusal>) {
+    fn refused(&mut self, context: &mut Context<'_>, placed: Placed, refusal: Option<Refusal>) {
+        let host = self.host();
         let Some(job) = &mut self.job else { return };
         let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
-        match job.machine.refused(write, &failure) {
+        let next = job.machine.refused(placed.number, &failure);
+        if next != AfterFailure::Late && failure.makes_suspect() {
+            context.runtime.suspect(host, placed.block.node);
+        }
+        match next {
             AfterFailure::Late | AfterFailure::GoOn => self.pump(context),
             AfterFailure::Pause => self.failed(context, refusal, FailedCall::Write),
         }

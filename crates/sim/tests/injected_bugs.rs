@@ -59,6 +59,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::ParkedForgotten => 12,
         InjectedBug::TurnKept => 11,
         InjectedBug::ChangeOvertakes | InjectedBug::ChangesUnshared => 0,
+        InjectedBug::SuspectBelieved | InjectedBug::SuspectIgnored => 0,
         InjectedBug::AcknowledgedEarly => 3,
         InjectedBug::VoteForgotten => 0,
         InjectedBug::PausedLeaderAnswers => 10,

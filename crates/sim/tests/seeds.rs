@@ -33,6 +33,7 @@ fn hundred_seeds_break_no_promise_and_do_something() {
     let busy = [all.writes, all.reads, all.notices, all.kills, all.namenode_restarts];
     assert!(busy.iter().all(|count| *count > 0), "{all:?}");
     assert!(all.moved_blocks > 0 && all.lost_blocks > 0, "{all:?}");
+    assert!(all.suspicions > 0, "{all:?}");
     let queues = [all.slices, all.parked_frames, all.refused_frames, all.full_batches];
     assert!(queues.iter().all(|count| *count > 0) && all.made_frames > 0, "{all:?}");
 }

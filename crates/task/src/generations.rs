@@ -447,9 +447,8 @@ impl Generations {
         self.expect_held(lock).await?;
         let mut stuck = self.remove(given_up, lock).await?;
         stuck.extend(self.remove(&plan.generations, lock).await?);
-        let stays = |(number, failure): &StuckGeneration| {
-            listed.stuck(*number, !is_directory(failure))
-        };
+        let stays =
+            |(number, failure): &StuckGeneration| listed.stuck(*number, !is_directory(failure));
         plan.leave(&stuck.iter().map(stays).collect::<Vec<_>>());
         self.remove_packs(&plan.packs, lock).await?;
         Ok(RemovedGenerations { plan, stuck })

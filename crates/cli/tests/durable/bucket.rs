@@ -62,6 +62,11 @@ impl InBucket {
 
     /// Starts a datanode that finds the bucket, with further variables in its environment.
     fn datanode(&self, name: &str, variables: &[(&str, &str)]) -> Server {
+        self.datanode_of("archive=s3://archive/out", name, variables)
+    }
+
+    /// The same with a store of its own choice.
+    fn datanode_of(&self, store: &str, name: &str, variables: &[(&str, &str)]) -> Server {
         let mut program = sanderling();
         let names = std::env::vars_os().map(|(name, _)| name);
         for name in names.filter(|name| name.to_string_lossy().starts_with("AWS_")) {
@@ -70,14 +75,13 @@ impl InBucket {
         program.env("AWS_ENDPOINT_URL", format!("http://{}", self.gateway.address));
         program.env("AWS_REGION", "us-east-1").envs(variables.iter().copied());
         let words = ["datanode", "--namenode", &self.cluster.namenode.address, "--name", name];
-        let flags = ["--dram", "64MiB", "--durable", "archive=s3://archive/out"];
+        let flags = ["--dram", "64MiB", "--durable", store];
         let words = [&words[..], &flags].concat();
         Starting::by(program, &self.cluster.path(""), name, &words).serves()
     }
 
     fn with_secret(&self, name: &str, secret: &str) -> Server {
-        let keys = [("AWS_ACCESS_KEY_ID", "drain"), ("AWS_SECRET_ACCESS_KEY", secret)];
-        self.datanode(name, &keys)
+        self.datanode(name, &keys_with(secret))
     }
 
     /// Puts objects, and waits until the reason of the stall, of `fs stat` and of the event, has
@@ -125,6 +129,11 @@ impl InBucket {
             assert!(report.losses.is_empty() && report.bytes == 0, "{report:?}");
         });
     }
+}
+
+/// Returns the variables of a datanode with this secret key.
+const fn keys_with(secret: &str) -> [(&str, &str); 2] {
+    [("AWS_ACCESS_KEY_ID", "drain"), ("AWS_SECRET_ACCESS_KEY", secret)]
 }
 
 /// Starts a gateway of the cluster with the bucket.
@@ -283,4 +292,28 @@ fn object_whose_name_the_bucket_refuses_can_be_deleted_and_the_rest_gets_there()
         }
         archive.stat(&path("/archive/out/b/second")).await.expect_err("it was removed");
     });
+}
+
+/// Below so many names the gateway takes no record of an owner, which is two names deeper: a path
+/// has 128 names at most.
+const PREFIX_NAMES: usize = 127;
+
+#[test]
+fn bucket_that_refuses_the_record_of_its_owner_refuses_no_name_of_an_object() {
+    let world = InBucket::start();
+    let store = format!("archive=s3://archive{}", "/d".repeat(PREFIX_NAMES));
+    let _datanode = world.datanode_of(&store, "deep", &keys_with(SECRET));
+    make(&world.cluster, "/out");
+    block_on(async { put(&world.cluster.client().await, "/out/first", 1, 5000).await });
+    let why = until("the directory is stalled", SOON, || {
+        let shown = world.cluster.json(&["fs", "stat", "/out"]);
+        let why = shown["objects"][0]["durability"]["stalled"].as_str().unwrap_or_default();
+        (!why.is_empty()).then(|| why.to_owned())
+    });
+    // The reason is cut before the code of the server: the prefix is long.
+    assert!(why.contains("the store archive at s3://archive/d/d/"), "{why}");
+    assert!(!why.contains("takes no object of this name"), "{why}");
+    // The name is good in a store that goes on: its change waits.
+    let removed = world.cluster.cli(&["fs", "rm", "/out/first", "--timeout", "2s"]);
+    assert_ne!(removed.code, 0, "{removed}");
 }

@@ -112,7 +112,8 @@ fn pages_of_http_require_the_same_tokens() {
                 (Some(scoped.reveal()), "403", "403"),
                 (Some(metrics.reveal()), "200", "403"),
             ] {
-                let fetch = async |method, target| http::shown(address, method, target, token).await;
+                let fetch =
+                    async |method, target| http::shown(address, method, target, token).await;
                 assert!(fetch("GET", health).await.starts_with("HTTP/1.1 200"), "{health}");
                 for (method, page, status) in [("GET", look, looks), ("POST", change, changes)] {
                     let answer = fetch(method, page).await;

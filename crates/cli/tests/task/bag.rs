@@ -124,9 +124,7 @@ impl Place {
         self.hold();
         let mut first = self.agent("spot", &["--at-once", "2"]);
         let tasks = ["backend/bag.000001", "backend/bag.000002"].map(|name| self.path(name));
-        until("checkpoints", SOON, || {
-            tasks.iter().all(|task| has_checkpoint(task)).then_some(())
-        });
+        until("checkpoints", SOON, || tasks.iter().all(|task| has_checkpoint(task)).then_some(()));
         // With that, agents look whether the key is that of the other task.
         let begun = self.path("backend/@bag/progress/000002");
         until("a record of progress", SOON, || begun.exists().then_some(()));

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use sanderling_protocol::limits::{BLOCKS_PER_LAYOUT_MAX, BLOCKS_PER_PAGE_MAX, LOOKUPS_MAX};
+use sanderling_protocol::limits::{
+    BLOCK_BYTES_MAX, BLOCKS_PER_LAYOUT_MAX, BLOCKS_PER_PAGE_MAX, LOOKUPS_MAX,
+};
 use sanderling_protocol::message::{
     Attributes, BlockCount, BlockLocation, DrainWork, Entry, Found, IN_STORE, JobInfo, Layout,
     Lookups, MoveCandidate, NodeAddress, ObjectKind, ObjectStat, Paths, Usage,
@@ -134,17 +136,34 @@ impl Catalog {
         self.layout_of(stat, 0, u64::MAX)
     }
 
-    /// Returns where the bytes of an object are, or the first of them.
+    /// Returns how many of an object's first blocks end at or before an offset as far as that shows
+    /// without a visit of them, and where the next one begins. It shows where all blocks but the
+    /// last are as long as a block can be: then the lengths of all add up to the object's bytes.
+    /// Of other objects it returns none: blocks are shorter where a node refused a write, or a file
+    /// was appended to or joined, and the catalog has no sums of their lengths.
+    fn blocks_before(&self, data: &Data, from: u64) -> (usize, u64) {
+        let (longest, inline) = (u64::from(BLOCK_BYTES_MAX), data.inline_bytes());
+        let Some((last, others)) = data.blocks.as_slice().split_last() else { return (0, inline) };
+        let others = others.len() as u64;
+        if data.bytes != inline + others * longest + u64::from(self.blocks[last].length) {
+            return (0, inline);
+        }
+        let before = others.min(from.saturating_sub(inline) / longest);
+        (before as usize, inline + before * longest)
+    }
+
+    /// Returns where the bytes of an object are, or the first of them. Cost: linear in the blocks
+    /// that it returns, and in those before them unless all are as long as a block can be.
     fn layout_of(&self, stat: ObjectStat, from: u64, bytes: u64) -> Layout {
         let Some(data) = self.objects[&stat.object].data() else {
             let (blocks, places) = (Vec::new(), Vec::new());
             return Layout { stat, inline: None, blocks, places, next_offset: None };
         };
         let end = from.saturating_add(bytes);
-        let mut offset = data.inline_bytes();
+        let (before, mut offset) = self.blocks_before(data, from);
         let mut blocks = Vec::new();
         let mut next_offset = None;
-        for block_id in data.blocks.iter() {
+        for block_id in data.blocks.iter().skip(before) {
             let block = &self.blocks[block_id];
             let start = offset;
             offset += u64::from(block.length);

@@ -162,13 +162,17 @@ impl GenerationOffers {
     pub fn handle(&mut self, input: OfferInput) {
         match (self.work, input) {
             (OfferWork::Restore(number), OfferInput::Refused(verdict)) => {
-                if self.passes_over(number, verdict) {
-                    self.offer_next();
-                }
+                self.take_refusal(number, verdict);
             }
             (OfferWork::List, OfferInput::Listed(there)) => self.take_list(&there),
             (OfferWork::Look, OfferInput::Looked(looked)) => self.take_look(looked),
             _ => {}
+        }
+    }
+
+    fn take_refusal(&mut self, number: u64, verdict: GenerationVerdict) {
+        if self.passes_over(number, verdict) {
+            self.offer_next();
         }
     }
 

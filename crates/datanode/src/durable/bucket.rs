@@ -69,11 +69,11 @@ impl Bucket {
     pub(super) async fn read_owner(&self) -> Result<Option<String>, StoreError> {
         match self.store.get(&self.owner()).await {
             Ok(found) => {
-                let bytes = found.bytes().await?;
+                let bytes = found.bytes().await.map_err(StoreError::Owner)?;
                 Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
             }
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(StoreError::Owner(error)),
         }
     }
 
@@ -82,7 +82,7 @@ impl Bucket {
         let payload = PutPayload::from(format!("{owner}\n").into_bytes());
         match self.store.put_opts(&self.owner(), payload, options).await {
             Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(StoreError::Owner(error)),
         }
     }
 
@@ -92,10 +92,11 @@ impl Bucket {
         let found = match self.store.get(&self.owner()).await {
             Ok(found) => found,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(StoreError::Owner(error)),
         };
         let seen = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: None };
-        let named = NamedOwner::of(&String::from_utf8_lossy(&found.bytes().await?));
+        let bytes = found.bytes().await.map_err(StoreError::Owner)?;
+        let named = NamedOwner::of(&String::from_utf8_lossy(&bytes));
         if named.check(wanted).is_err() {
             self.replace_owner(&named.replaced_by(wanted), seen).await?;
         }
@@ -110,12 +111,12 @@ impl Bucket {
         let options = PutOptions { mode, ..PutOptions::default() };
         match self.store.put_opts(&self.owner(), payload.clone(), options).await {
             Err(object_store::Error::NotImplemented { .. }) => {
-                self.store.put(&self.owner(), payload).await?;
+                self.store.put(&self.owner(), payload).await.map_err(StoreError::Owner)?;
             }
             Err(object_store::Error::Precondition { .. }) => {
                 return Err(StoreError::AdoptedByAnother);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(StoreError::Owner(error)),
             Ok(_) => {}
         }
         Ok(())
@@ -153,7 +154,8 @@ impl Bucket {
 
     pub(super) async fn is_empty(&self) -> Result<bool, StoreError> {
         let mut listed = self.store.list(Some(&self.prefix));
-        Ok(listed.next().await.transpose()?.is_none())
+        let first = listed.next().await.transpose().map_err(StoreError::Owner)?;
+        Ok(first.is_none())
     }
 
     pub(super) async fn begin(&self, key: &str) -> Result<String, StoreError> {

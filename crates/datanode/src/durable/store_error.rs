@@ -47,6 +47,10 @@ pub(super) enum StoreError {
     /// The server of the bucket refused, or is away.
     #[error("{}", of_bucket(.0))]
     Bucket(#[from] object_store::Error),
+    /// The same while the owner of the bucket was read or named: no object has failed, whatever the
+    /// server has against the name of that record.
+    #[error("{}", of_owner(.0))]
+    Owner(#[source] object_store::Error),
     #[error("{key:?} is no name of an object")]
     BadName { key: String },
     /// A name that buckets do not have.
@@ -127,7 +131,7 @@ impl StoreError {
             | Self::At { cause: PlaceError::Io(error), .. } => {
                 matches!(error.kind(), StorageFull | QuotaExceeded)
             }
-            Self::Bucket(error) => is_full(error),
+            Self::Bucket(error) | Self::Owner(error) => is_full(error),
             _ => false,
         }
     }
@@ -163,6 +167,17 @@ pub(super) fn is_no_name(error: &object_store::Error) -> bool {
 /// Returns the code by which a server refuses a name.
 fn no_name_code(text: &str) -> Option<&'static str> {
     NO_NAME_CODES.into_iter().find(|code| text.contains(&format!("<Code>{code}</Code>")))
+}
+
+/// Returns why a request about the owner of a bucket failed.
+fn of_owner(error: &object_store::Error) -> String {
+    match no_name_code(&error.to_string()) {
+        Some(code) => format!(
+            "the server refuses {STORE_OWN_NAME}/{OWNER_NAME}, which names its owner ({code}): \
+             choose a shorter prefix, or another bucket"
+        ),
+        None => of_bucket(error),
+    }
 }
 
 /// Returns why a request to a bucket failed, and what to do where that is about credentials.
@@ -253,6 +268,20 @@ mod tests {
         assert!(!long.is_no_name(), "it is about the store itself");
         assert!(StoreError::from(io::Error::from(ErrorKind::InvalidFilename)).at("k").is_no_name());
         assert!(!StoreError::from(io::Error::from(ErrorKind::NotFound)).at("k").is_no_name());
+    }
+
+    #[test]
+    fn refusal_of_the_record_of_the_owner_is_about_the_store_and_no_name() {
+        let answer = |code: &str| {
+            let source = format!("400 Bad Request: <Error><Code>{code}</Code></Error>");
+            StoreError::Owner(object_store::Error::Generic { store: "S3", source: source.into() })
+        };
+        let refused = answer("KeyTooLongError");
+        assert!(!refused.is_no_name(), "{refused}");
+        let text = "the server refuses .sanderling/owner, which names its owner (KeyTooLongError)";
+        assert!(refused.to_string().starts_with(text), "{refused}");
+        let other = answer("SlowDown").to_string();
+        assert!(other.contains("SlowDown") && !other.contains("refuses"), "{other}");
     }
 
     #[test]

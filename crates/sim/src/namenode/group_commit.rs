@@ -37,7 +37,8 @@ impl Decides for Decider<'_, '_> {
         let Self { namenode, context } = self;
         let micros = context.runtime.now();
         let request = namenode.bug_request(asked.clone(), micros);
-        let prepared = match namenode.bug_beat(&request, micros) {
+        let answer = namenode.bug_beat(&request, micros);
+        let prepared = match answer.or_else(|| namenode.bug_suspect(&request)) {
             Some(answer) => Prepared::Answer(answer),
             None => namenode.machine.prepare(now, request),
         };
@@ -79,6 +80,7 @@ impl Decides for Decider<'_, '_> {
     }
 
     fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> Vec<Command> {
+        self.context.checks.suspects.saw(node);
         let outcome = self.namenode.bug_probe(outcome);
         self.namenode.machine.probed(now, node, outcome)
     }
@@ -130,6 +132,8 @@ impl NamenodeHost {
         }
         let now = self.clock(context.runtime.now());
         let mut batch = self.decide(context, |commit, decider| commit.take(now, decider, work));
+        let dialled: Vec<NodeId> = batch.probes.iter().map(|(node, _)| *node).collect();
+        context.checking(self).dialled(&dialled);
         for (node, address) in std::mem::take(&mut batch.probes) {
             let Some(place) = Host::at(&address) else { continue };
             let (body, call) =

@@ -18,7 +18,7 @@ use sanderling_protocol::{
     BlockId, Instant, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
 };
 
-use super::NamenodeHost;
+use super::{NamenodeHost, NamenodeWork};
 use crate::InjectedBug;
 use crate::wire::{FrameTenant, Host};
 
@@ -409,6 +409,15 @@ impl NamenodeHost {
         let heartbeat = HeartbeatReply { policy, deadline_in, home_blocks };
         let is_gone = policy == Policy::Gone;
         (!is_gone).then(|| Ok(Reply::Beat { heartbeat, position: catalog.position() }))
+    }
+
+    /// A broken namenode takes a client's report of a node for the node's end, or ignores it.
+    pub(super) fn bug_suspect(&mut self, request: &Request) -> Option<Result<Reply, Refusal>> {
+        let Request::Suspect { node } = request else { return None };
+        if self.has_bug(InjectedBug::SuspectBelieved) {
+            self.inbox.push(NamenodeWork::Probed(*node, Probe::Refused));
+        }
+        self.has_bug(InjectedBug::SuspectIgnored).then_some(Ok(Reply::Done))
     }
 
     /// A broken namenode takes a probe that was answered for one that was not.

@@ -61,6 +61,7 @@ impl NamenodeHost {
         self.inbox.clear();
         self.queues.restart(context.runtime.plan());
         context.checks.restart_frames();
+        context.checks.suspects.restart();
         self.is_work_due = false;
         self.wake_at = None;
         self.order_queues.clear();

@@ -1,7 +1,11 @@
 //! Looking up: many names at once, and huge files page by page.
 
-use sanderling_protocol::limits::{BLOCKS_PER_GRANT_MAX, BLOCKS_PER_LAYOUT_MAX, LOOKUPS_MAX};
-use sanderling_protocol::message::{Create, Grant, Lookups, Paths, Register};
+use sanderling_protocol::limits::{
+    BLOCK_BYTES_MAX, BLOCKS_PER_GRANT_MAX, BLOCKS_PER_LAYOUT_MAX, LOOKUPS_MAX,
+};
+use sanderling_protocol::message::{
+    Attributes, BlockLocation, Create, Grant, Lookups, Paths, Register,
+};
 use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::{
     ClusterId, Instant, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Reply, Request,
@@ -193,4 +197,51 @@ fn huge_file_is_listed_page_by_page() {
     let request = Request::LookupMany { paths: [path("/huge"), path("/")].iter().collect() };
     let Some(Ok(Reply::Found(found))) = namenode.read(Instant(1), &request) else { panic!() };
     assert_eq!((found.blocks.len() as u64, found.found[0].is_whole), (page, false));
+}
+
+/// Writes a file whose blocks have these lengths, one block after the other.
+fn written(rig: &mut Rig, name: &str, lengths: &[u32]) -> ObjectId {
+    let Grant { object, lease, mut blocks, .. } = rig.create(name).unwrap();
+    let (last, others) = lengths.split_last().unwrap();
+    for bytes in others {
+        let ended = vec![length(blocks[0].block, *bytes)];
+        let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
+        let Reply::Grant(grant) = rig.ask(more).unwrap() else { panic!() };
+        blocks = grant.blocks;
+    }
+    let (lengths, attributes) = (vec![length(blocks[0].block, *last)], Attributes::none());
+    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    object
+}
+
+#[test]
+fn look_up_from_an_offset_returns_what_the_whole_layout_has_from_there_on() {
+    let full = BLOCK_BYTES_MAX;
+    // The first ones have blocks that are passed over without a visit, the others have not.
+    let files: [&[u32]; 6] = [
+        &[full, full, full, 700],
+        &[full, full],
+        &[700],
+        &[full, 5, full, 1],
+        &[5, full, full],
+        &[full, full - 1, 1],
+    ];
+    for lengths in files {
+        let mut rig = Rig::with_nodes(2);
+        let object = written(&mut rig, "/a", lengths);
+        let whole = rig.layout("/a").unwrap();
+        assert_eq!(whole.blocks.len(), lengths.len());
+        let begins = whole.blocks.iter().map(|block| block.offset);
+        let around = begins.flat_map(|at| [at.saturating_sub(1), at, at + 1]);
+        let end = whole.stat.bytes;
+        for offset in around.chain([end - 1, end, u64::MAX]) {
+            let request = Request::LookupObject { object, offset, bytes: u64::MAX };
+            let Reply::Layout(found) = rig.ask(request).unwrap() else { panic!() };
+            let ends_behind =
+                |block: &&BlockLocation| block.offset + u64::from(block.length) > offset;
+            let rest: Vec<&BlockLocation> = whole.blocks.iter().filter(ends_behind).collect();
+            let found: Vec<&BlockLocation> = found.blocks.iter().collect();
+            assert_eq!(found, rest, "{lengths:?} from {offset} on");
+        }
+    }
 }

@@ -279,8 +279,11 @@ fn what_is_no_change_is_not_made_once() {
 fn repeat_that_was_prepared_before_the_first_was_applied_is_not_made() {
     let mut rig = Rig::with_nodes(1);
     let client = open(&mut rig);
-    rig.call(Request::Create(Create { inline: Some(vec![1]), ..Create::new(path("/f"), Nonce(1)) }))
-        .unwrap();
+    rig.call(Request::Create(Create {
+        inline: Some(vec![1]),
+        ..Create::new(path("/f"), Nonce(1))
+    }))
+    .unwrap();
     let delete = once(client, 1, Request::Delete { path: path("/f"), recursive: false });
     let prepare = |rig: &mut Rig| match rig.namenode.prepare(rig.now, delete.clone()) {
         Prepared::Log(command) => command,
@@ -289,8 +292,11 @@ fn repeat_that_was_prepared_before_the_first_was_applied_is_not_made() {
     let (first, second) = (prepare(&mut rig), prepare(&mut rig));
     let answer = rig.log_and_apply(first);
     assert!(matches!(answer, Ok(Reply::Deleted { objects: 1, .. })), "{answer:?}");
-    rig.call(Request::Create(Create { inline: Some(vec![2]), ..Create::new(path("/f"), Nonce(2)) }))
-        .unwrap();
+    rig.call(Request::Create(Create {
+        inline: Some(vec![2]),
+        ..Create::new(path("/f"), Nonce(2))
+    }))
+    .unwrap();
     assert_eq!(rig.log_and_apply(second), answer);
     assert!(rig.namenode.catalog().stat(&path("/f"), rig.now).is_ok());
 }
