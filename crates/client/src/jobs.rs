@@ -65,8 +65,8 @@ impl Client {
 
     /// Renews a job that was made with such a lease, in milliseconds, until the handle is dropped
     /// or ended. Two renewals in a row may fail: the first is sent after a third of the lease, and
-    /// one that is not answered within a sixth of it is repeated at once. A task of the runtime
-    /// does that in whose context this is called.
+    /// one that is not answered within a sixth of it is repeated after 50 ms at most, or twice that
+    /// if it is the second one. A task of the runtime does that in whose context this is called.
     ///
     /// # Panics
     /// Outside of a runtime.

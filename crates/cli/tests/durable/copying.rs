@@ -436,7 +436,7 @@ fn assert_deleted_and_going_on(cluster: &Cluster, store: &LocalPath) {
 
 /// Nothing of `/out` is left, and what is stored now gets into the store.
 fn assert_going_on(cluster: &Cluster, store: &LocalPath) {
-    put_out(&cluster, "/out/after", 9);
+    put_out(cluster, "/out/after", 9);
     let found = files(store);
     assert_eq!(found.keys().collect::<Vec<_>>(), ["after"]);
 }

@@ -162,6 +162,9 @@ struct OpenLease<W> {
 #[derive(Debug)]
 struct RenewalRound {
     began: Instant,
+    /// The last object that was open at its beginning; `None` if none was. Those that are opened
+    /// later have the next round: else this one might never end.
+    until: Option<ObjectId>,
     /// The last object that was named so far.
     last: Option<ObjectId>,
     /// Whether a request is under way.
@@ -218,15 +221,18 @@ impl<W> LeaseRenewals<W> {
     pub fn poll_request(&mut self, now: Instant) -> Option<RenewalRequest> {
         if self.round.is_none() {
             self.due.take_if(|due| *due <= now)?;
+            let until = self.open.last_key_value().map(|(object, _)| *object);
             let (last, is_requested, has_failed) = (None, false, false);
-            self.round = Some(RenewalRound { began: now, last, is_requested, has_failed });
+            self.round = Some(RenewalRound { began: now, until, last, is_requested, has_failed });
         }
         let round = self.round.as_mut().filter(|round| !round.is_requested)?;
         let number = self.requests + 1;
         let behind = round.last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut within = Millis(u64::MAX);
         let mut leases = Vec::new();
+        let until = round.until;
         let left = self.open.range_mut((behind, Bound::Unbounded));
+        let left = left.take_while(|(object, _)| Some(**object) <= until);
         for (object, open) in left.take(LEASES_PER_RENEWAL_MAX) {
             open.request = number;
             within = within.min(open.pace.within);

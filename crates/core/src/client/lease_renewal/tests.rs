@@ -206,10 +206,25 @@ fn lease_that_is_granted_during_an_outage_or_a_request_has_all_of_its_renewals()
     let granted = now + Millis(100);
     assert!(!renewals.open(granted, &grant(3, 3, Millis(30)), 3), "a request is under way");
     renewals.failed(number);
-    assert_eq!(sent(&mut renewals, granted).1, [3], "its object lies behind");
-    renewals.failed(number + 1);
-    assert_eq!(renewals.poll_request(granted), None);
-    assert_eq!(renewals.deadline(), Some(granted + Millis(1)), "of its short lease");
+    assert_eq!(renewals.poll_request(granted), None, "it has the next round");
+    let due = granted + Millis(1);
+    assert_eq!(renewals.deadline(), Some(due), "of its short lease");
+    assert_eq!(sent(&mut renewals, due).1, [1, 2, 3]);
+}
+
+/// A client that creates one small file after the other would repeat one round for ever.
+#[test]
+fn files_that_are_created_during_each_request_hold_up_no_older_lease() {
+    let mut renewals = opened(&[(1, 1)]);
+    for round in 0..20 {
+        let due = renewals.deadline().unwrap();
+        let (number, named) = sent(&mut renewals, due);
+        assert_eq!(named.first(), Some(&1), "round {round}");
+        renewals.open(due + Millis(1), &grant(2 + round, 2 + round, LEASE), 2 + round);
+        renewals.answered(number, &[]);
+        assert_eq!(renewals.poll_request(due + Millis(2)), None, "round {round}");
+        renewals.close(ObjectId(2 + round), LeaseId(2 + round));
+    }
 }
 
 #[test]

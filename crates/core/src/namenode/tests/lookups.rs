@@ -206,11 +206,11 @@ fn written(rig: &mut Rig, name: &str, lengths: &[u32]) -> ObjectId {
     for bytes in others {
         let ended = vec![length(blocks[0].block, *bytes)];
         let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
-        let Reply::Grant(grant) = rig.ask(more).unwrap() else { panic!() };
+        let Reply::Grant(grant) = rig.call(more).unwrap() else { panic!() };
         blocks = grant.blocks;
     }
     let (lengths, attributes) = (vec![length(blocks[0].block, *last)], Attributes::none());
-    rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
+    rig.call(Request::Seal { object, lease, lengths, attributes }).unwrap();
     object
 }
 
@@ -236,7 +236,7 @@ fn look_up_from_an_offset_returns_what_the_whole_layout_has_from_there_on() {
         let end = whole.stat.bytes;
         for offset in around.chain([end - 1, end, u64::MAX]) {
             let request = Request::LookupObject { object, offset, bytes: u64::MAX };
-            let Reply::Layout(found) = rig.ask(request).unwrap() else { panic!() };
+            let Reply::Layout(found) = rig.call(request).unwrap() else { panic!() };
             let ends_behind =
                 |block: &&BlockLocation| block.offset + u64::from(block.length) > offset;
             let rest: Vec<&BlockLocation> = whole.blocks.iter().filter(ends_behind).collect();
