@@ -2,7 +2,8 @@
 
 use sanderling_context::{AddressError, ContextError, Explicit, Resolved, StoreUrl};
 
-/// Returns the cluster of a client. Empty texts are none.
+/// Returns the cluster that a client connects to, by what its caller gives, the environment and the
+/// contexts. An empty text counts as not given.
 ///
 /// # Errors
 /// What is wrong; [`ContextError::next`] is the caller's next step.

@@ -22,7 +22,7 @@ const SAMPLES: usize = 256;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Moved {
     pub(super) bytes: u64,
-    /// Things done by it: look-ups of a batch, entries of a listing.
+    /// What the operation counts as: the look-ups of a batch, the entries of a listing, else 1.
     pub(super) items: u64,
 }
 

@@ -37,7 +37,6 @@ use sanderling_command::{
     output, printable, progress, refused, session, units,
 };
 use sanderling_config::ServerCommandLine;
-use sanderling_protocol::Refusal;
 use sanderling_transport::CallError;
 use sanderling_transport::trace::{begin, spanned};
 
@@ -45,9 +44,6 @@ use crate::args::{Cli, ClusterUse, Command};
 use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::global::Global;
 use crate::output::Output;
-
-/// What the namenode's refusal contains while no node takes blocks (`placement` of the core).
-const NO_NODE: &str = "no datanode takes blocks";
 
 /// Runs the program with its name and arguments; returns its exit code.
 ///
@@ -143,7 +139,7 @@ fn without_deadline(failure: Failure) -> Failure {
     // Placement refuses for as long as no node takes blocks.
     let is_placing = match source {
         Some(ClientError::TimedOut { last: CallError::Refused(refusal), .. }) => {
-            matches!(refusal, Refusal::RetryAfter { why, .. } if why.contains(NO_NODE))
+            refusal.lacks_datanodes()
         }
         _ => false,
     };

@@ -13,7 +13,7 @@ use thiserror::Error;
 pub enum ClientError {
     /// The cluster refused it.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(#[source] Refusal),
     /// Bytes of the object are lost: compute them again.
     #[error(
         "{path}: {} are lost, the first at offset {}",
@@ -191,6 +191,16 @@ mod tests {
             assert_eq!(all.first().and_then(|it| it.downcast_ref()), Some(&cause));
             assert_eq!(all.last().and_then(|it| it.downcast_ref()), Some(&refusal()));
         }
+    }
+
+    #[test]
+    fn refusal_is_the_source_of_the_error_that_carries_it() {
+        let refusal = Refusal::BadRequest { why: "no".to_owned() };
+        let call = CallError::Refused(refusal.clone());
+        assert_eq!(call.source().and_then(|it| it.downcast_ref()), Some(&refusal));
+        let error = ClientError::from_call("stat /a", call);
+        assert_eq!(sources(&error)[0].downcast_ref(), Some(&refusal));
+        assert_eq!(error.to_string(), refusal.to_string());
     }
 
     #[test]

@@ -12,19 +12,19 @@
 //! # }
 //! ```
 
+mod batch_calls;
+mod blocking_driver;
 mod changes;
 mod client;
 mod cluster;
 mod config;
 mod diagnosis;
-mod driver;
 mod error;
 mod fetch;
 mod jobs;
 mod leases;
 mod local;
 mod locations;
-mod many;
 mod metrics;
 mod multifile;
 mod namespace;
@@ -36,10 +36,10 @@ mod store;
 mod value;
 mod write;
 
+pub use blocking_driver::Driver;
 pub use client::Client;
 pub use config::ClientConfig;
 pub use diagnosis::diagnosed;
-pub use driver::Driver;
 pub use error::ClientError;
 pub use jobs::JobHandle;
 pub use metrics::ClientMetrics;

@@ -175,7 +175,7 @@ fn next(refusal: &Refusal) -> Option<String> {
         Refusal::UnknownNode { .. } | Refusal::NodeGone { .. } | Refusal::WrongState { .. } => {
             "sanderling node ls --all".to_owned()
         }
-        Refusal::Unauthenticated { why } if why == Refusal::TLS_REQUIRED => {
+        Refusal::Unauthenticated { .. } if refusal.requires_tls() => {
             "the same with --tls-ca PEM".to_owned()
         }
         Refusal::Unauthenticated { .. } | Refusal::Forbidden { .. } => {

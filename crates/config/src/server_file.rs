@@ -58,8 +58,8 @@ impl ServerCommandLine {
         Ok(line)
     }
 
-    /// Returns the failure of a command line whose error is in the file; `None` if it is in another
-    /// word.
+    /// Returns the failure that names the line of the configuration file from which an error of the
+    /// command line comes; `None` if no value of the file causes the error.
     pub fn failure(&self, error: &clap::Error) -> Option<Failure> {
         let found = file_error(error, &self.path, &self.values)?;
         Some(wrong(&found))

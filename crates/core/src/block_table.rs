@@ -549,8 +549,9 @@ impl<B: Clone> BlockTable<B> {
         blocks.into_values().filter_map(|held| held.bytes).collect()
     }
 
-    /// Takes the right to be published from every write under way: another incarnation begins that
-    /// keeps the blocks. The writes were sent to the node that the process was before.
+    /// Prevents that any write under way is published: the process registers as another node and
+    /// keeps the blocks, but the writes were sent to the node that it was before. Open blocks
+    /// without bytes are dropped.
     pub fn revoke_writes(&mut self) {
         self.blocks.retain(|block, held| {
             held.writing = None;

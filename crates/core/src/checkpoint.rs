@@ -31,8 +31,6 @@ mod interval;
 mod lock;
 mod lock_holder;
 mod lock_observer;
-#[cfg(test)]
-mod lots;
 mod manifest;
 mod optimum;
 mod own_record;
@@ -42,6 +40,8 @@ mod replay;
 mod retention;
 mod runner_work;
 mod supervisor;
+#[cfg(test)]
+mod test_draws;
 
 pub use agent_work::{
     AgentEnd, AgentInput, AgentLoad, AgentNote, AgentOutput, AgentStatus, AgentView, AgentWork,

@@ -138,7 +138,7 @@ impl GroupView {
         self.leader.as_deref().unwrap_or_else(|| self.order(now).next().unwrap_or_default())
     }
 
-    /// Returns whether one of them is taken for the leader.
+    /// Returns whether it has the address of the group's leader, which may be out of date.
     #[must_use]
     pub const fn has_leader(&self) -> bool {
         self.leader.is_some()

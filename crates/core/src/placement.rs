@@ -286,7 +286,7 @@ pub fn place(
     least: usize,
 ) -> Result<Vec<Placement>, Refusal> {
     if candidates.is_empty() && !sizes.is_empty() {
-        let why = "no datanode takes blocks".to_owned();
+        let why = Refusal::NO_DATANODES.to_owned();
         return Err(Refusal::RetryAfter { after: WAIT_FOR_NODES, why });
     }
     let mut places = PlacementDraft { candidates, room, taken: Vec::new() };

@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::check::{Check, CheckLevel};
+use super::observations::{ClusterLook, Unseen};
 use super::unanswered::FailedCall;
-use super::view::{ClusterLook, Unseen};
 
 /// How long the namenode may take to answer a greeting. One lost packet is sent again within it
 /// (after 1 s, RFC 6298). Chosen, not measured.

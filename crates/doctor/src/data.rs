@@ -7,7 +7,7 @@ use sanderling_protocol::{Millis, NodeInfo, Policy};
 
 use super::check::{Check, of_nodes};
 use super::fleet::not_seen;
-use super::view::{ClusterLook, LossLook, Unseen};
+use super::observations::{ClusterLook, LossLook, Unseen};
 
 /// A drain that has moved nothing for so long stands still. The relocator tries what failed again
 /// after 2 s at most (`WAIT_MAX` of its `scan`), so several tries have failed. Chosen, not

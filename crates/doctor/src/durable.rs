@@ -5,7 +5,7 @@ use sanderling_protocol::message::DurableStatus;
 
 use super::check::{Check, listed};
 use super::fleet::not_seen;
-use super::view::ClusterLook;
+use super::observations::ClusterLook;
 
 /// Judges the durable directories; a cluster without any has nothing to be judged.
 pub(super) fn all(look: &ClusterLook) -> Option<Check> {

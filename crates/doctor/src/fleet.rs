@@ -9,7 +9,7 @@ use sanderling_protocol::{Millis, NodeInfo, Policy};
 use sanderling_transport::is_loopback;
 
 use super::check::{Check, listed, of_nodes};
-use super::view::{ClockOffset, ClusterLook, ServerLook, Unseen, is_unspecified};
+use super::observations::{ClockOffset, ClusterLook, ServerLook, Unseen, is_unspecified};
 
 /// How long a node that died without a notice is reported: an hour, in which an operator looks
 /// after an alert. Chosen, not measured.

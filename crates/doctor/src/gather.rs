@@ -23,8 +23,8 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::cluster::http_address;
-use super::figures::MetricPage;
-use super::view::{
+use super::metrics_page::MetricPage;
+use super::observations::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, UnreadToken,
     Unseen, UnseenCertificates,
 };

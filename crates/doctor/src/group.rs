@@ -7,7 +7,7 @@ use sanderling_protocol::message::MemberRole;
 
 use super::check::{Check, listed};
 use super::fleet::not_seen;
-use super::view::{ClusterLook, Unseen};
+use super::observations::{ClusterLook, Unseen};
 
 /// Age of what the archive has from which on it is late, in seconds: that of the alert
 /// `SanderlingArchiveLate`.

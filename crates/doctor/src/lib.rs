@@ -5,17 +5,17 @@ mod check;
 mod cluster;
 mod data;
 mod durable;
-mod figures;
 mod fleet;
 mod gather;
 mod group;
 mod machine;
+mod metrics_page;
 mod namenode;
+mod observations;
 #[cfg(test)]
 mod tests;
 mod trust;
 mod unanswered;
-mod view;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use self::check::{Check, CheckLevel};
-use self::view::ClusterLook;
+use self::observations::ClusterLook;
 
 /// How long the looks at this machine may take together: a disk may hang. At 32 MiB in a second
 /// (slower is a warning) they take a few seconds. Chosen, not measured.

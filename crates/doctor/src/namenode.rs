@@ -6,9 +6,9 @@ use sanderling_command::units;
 use sanderling_namenode::JOURNAL_FREE_BYTES_MIN;
 
 use super::check::{Check, of_nodes};
-use super::figures::MetricPage;
 use super::fleet::not_seen;
-use super::view::{ClusterLook, Unseen};
+use super::metrics_page::MetricPage;
+use super::observations::{ClusterLook, Unseen};
 
 /// Seconds that changes may wait for the disk: half of the 2 s after which the namenode refuses
 /// changes by default (`--unsynced-max`).

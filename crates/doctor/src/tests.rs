@@ -11,8 +11,8 @@ use sanderling_transport::Validity;
 use serde_json::json;
 
 use super::check::{Check, CheckLevel};
-use super::figures::MetricPage;
-use super::view::{
+use super::metrics_page::MetricPage;
+use super::observations::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, UnreadToken,
     Unseen,
 };

@@ -7,7 +7,7 @@ use sanderling_transport::{ValidityState, worst};
 
 use super::check::{Check, of_nodes};
 use super::fleet::not_seen;
-use super::view::{ClusterLook, Unseen};
+use super::observations::{ClusterLook, Unseen};
 
 /// A token that ends this soon, in seconds, should be replaced: an hour leaves time for it. Chosen,
 /// not measured.

@@ -7,7 +7,7 @@ use sanderling_transport::{
 
 use super::certificates::{OTHER_AUTHORITY, RENEW, SET_THE_CLOCK};
 use super::check::Check;
-use super::view::CertificateLook;
+use super::observations::CertificateLook;
 
 const NAME: &str = "namenode";
 
@@ -61,9 +61,7 @@ impl FailedCall<'_> {
             Refusal::UnknownVersion { .. } => {
                 Check::fail(NAME, text, "the same version on both sides")
             }
-            Refusal::Unauthenticated { why } if why == Refusal::TLS_REQUIRED => {
-                self.without_tls(text)
-            }
+            Refusal::Unauthenticated { .. } if refusal.requires_tls() => self.without_tls(text),
             Refusal::Unauthenticated { .. } => {
                 let mend = "--token-file FILE, and --tls-ca PEM where the port uses TLS";
                 Check::fail(NAME, text, mend).with_next(self.with_keys("--token-file FILE"))

@@ -15,12 +15,12 @@ use sanderling_protocol::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 
 use crate::answer::finish;
+use crate::bucket_address::{AnyName, Domains};
 use crate::keys::AccessKeys;
 use crate::metrics::GatewayMetrics;
 use crate::rewrite::Mending;
 use crate::server::s3_config;
 use crate::slow_client::{Lateness, Rest, SlowClientLimit};
-use crate::target::{AnyName, Domains};
 use crate::{aws_chunks, name, percent, signing, tagging, token, unsupported_headers};
 
 /// Longest answer that is kept: there is no store behind it, so refusals are all that it has to

@@ -92,7 +92,7 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
     match refusal {
         Refusal::NotFound { .. } => missing.into(),
         Refusal::NotADirectory { .. } | Refusal::IsADirectory { .. } => custom(KEY_CONFLICT),
-        Refusal::BadPath { why, .. } if is_about_length(why) => S3ErrorCode::KeyTooLongError,
+        Refusal::BadPath { .. } if refusal.is_long_path() => S3ErrorCode::KeyTooLongError,
         // The store of a durable directory does not take the name.
         Refusal::BadPath { .. } => S3ErrorCode::InvalidArgument,
         Refusal::Exists { .. } | Refusal::Changed { .. } => S3ErrorCode::PreconditionFailed,
@@ -119,12 +119,6 @@ fn code_of(error: &ClientError, missing: Missing) -> S3ErrorCode {
             },
         },
     }
-}
-
-/// Returns whether a path is refused because it is too long, or its name in a store is. Only the
-/// text of the reason shows that.
-fn is_about_length(why: &str) -> bool {
-    ["longer than", "more than", "would have"].iter().any(|words| why.contains(words))
 }
 
 /// Returns the status of the codes that are not S3's own.
@@ -175,8 +169,8 @@ mod tests {
             assert_eq!(of(path.parse::<sanderling_protocol::Path>().unwrap_err()), too_long);
         }
         // As the catalog refuses them below a durable directory.
+        assert_eq!(of(Refusal::long_store_key("k", 1025, 1024)), too_long);
         let of = |why: &str| of(Refusal::BadPath { path: "k".to_owned(), why: why.to_owned() });
-        assert_eq!(of("its name in the store would have 1025 of 1024 bytes"), too_long);
         let invalid = ("InvalidArgument".to_owned(), 400);
         assert_eq!(of("stores take no control characters in names"), invalid);
         assert_eq!(of("no object right below a durable directory is named .sanderling"), invalid);

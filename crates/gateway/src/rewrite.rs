@@ -13,12 +13,12 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
+use crate::bucket_address::Domains;
 use crate::digest::check_sums;
 use crate::keys::{AccessKeys, Verified};
 use crate::percent::decode;
 use crate::refused::body_error;
 use crate::slow_client::Lateness;
-use crate::target::Domains;
 use crate::{ranges, xml};
 
 /// Longest XML body in bytes: ten thousand parts, with checksums. A part with its checksums has

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answer::Ids;
 use crate::api::{REGION, S3Api};
 use crate::aws_chunks;
+use crate::bucket_address::{AnyName, Domains};
 use crate::cors::{self, Rules};
 use crate::keys::AccessKeys;
 use crate::md5::Threads;
@@ -33,7 +34,6 @@ use crate::request_record::RequestRecord;
 use crate::rewrite::{Mending, XML_BYTES_MAX};
 use crate::slow_client::{Lateness, Rest, SlowClientLimit};
 use crate::slow_copy::{self, CopyAnswer, CopyStart};
-use crate::target::{AnyName, Domains};
 use crate::upload_keys::UploadKeys;
 use crate::writing::{ActiveWrites, Cleanups};
 

@@ -7,12 +7,13 @@
 //! too, before the namenode looks whether the condition of the completion is met.
 
 use bytes::Bytes;
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 use sanderling_client::{ClientError, PutOptions, Writer};
 use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
 use sanderling_transport::trace::carried;
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 use tokio::time::{Instant, timeout};
 
 use crate::api::S3Api;
@@ -56,7 +57,7 @@ impl UnfinishedPut {
             let created = created.map(|writer| self.writer = Some(writer));
             (self, created)
         }));
-        creating.await.map_err(|_| S3ErrorCode::InternalError.into())
+        creating.await.map_err(|error| unfinished(&error))
     }
 
     /// Stores all bytes of the object, and makes its directories, in a task as above.
@@ -77,7 +78,7 @@ impl UnfinishedPut {
             }
             (self, stored)
         }));
-        putting.await.map_err(|_| S3ErrorCode::InternalError.into())
+        putting.await.map_err(|error| unfinished(&error))
     }
 
     /// Makes the object of the blocks of parts, and its directories, in a task as above.
@@ -98,7 +99,7 @@ impl UnfinishedPut {
             }
             (self, joined)
         }));
-        joining.await.map_err(|_| S3ErrorCode::InternalError.into())
+        joining.await.map_err(|error| unfinished(&error))
     }
 
     /// Returns the writer of the object that was created.
@@ -149,6 +150,12 @@ impl Drop for UnfinishedPut {
     fn drop(&mut self) {
         drop(self.give_up());
     }
+}
+
+/// Logs why a task has ended without its result, and returns the error for the client.
+fn unfinished(error: &JoinError) -> S3Error {
+    tracing::error!(%error, "a put or a completion was not finished");
+    S3ErrorCode::InternalError.into()
 }
 
 /// What is left of a put that has failed.

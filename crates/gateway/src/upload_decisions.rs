@@ -20,7 +20,7 @@ use crate::metadata::{self, listed_tag_of};
 use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
-use crate::{etag, joined, part_name, parts};
+use crate::{etag, part_name, parts, upload_checksums};
 
 /// The object that keeps the headers with which an upload began.
 pub(crate) const FIRST_WORDS: &str = "upload";
@@ -180,7 +180,7 @@ impl<'a> UploadCompletion<'a> {
             let message = format!("the parts have {total} bytes together");
             return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
         }
-        joined::check(&chosen, &wanted.sums)?;
+        upload_checksums::check(&chosen, &wanted.sums)?;
         let digests: Option<Vec<[u8; 16]>> =
             chosen.iter().map(|part| etag::digest_of(&listed_tag_of(part))).collect();
         let tag = etag::of_parts(&digests.ok_or(S3ErrorCode::InvalidPart)?);

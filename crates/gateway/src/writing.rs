@@ -161,8 +161,8 @@ impl KeptDirectory {
         self.kept.lock().get(&self.directory).copied().unwrap_or_else(Instant::now)
     }
 
-    /// Ends the attempts that were to last until then. Returns false, and ends nothing, if they
-    /// were prolonged since: the caller tries again.
+    /// Ends the attempts at the directory if they still last to `until`, and returns whether it
+    /// did. If another request has prolonged them, it ends nothing, and the caller tries again.
     pub(crate) fn end(&mut self, until: Instant) -> bool {
         let mut kept = self.kept.lock();
         let is_last = kept.get(&self.directory).is_none_or(|it| *it == until);

@@ -28,7 +28,7 @@ pub enum Tls {
     Renew(RenewTls),
 }
 
-/// `tls new`.
+/// The flags of `sanderling tls new`, which makes an authority and a certificate.
 #[derive(Debug, Args)]
 pub struct NewTls {
     /// The directory to write ca.pem, ca.key, node.pem and node.key to
@@ -39,7 +39,7 @@ pub struct NewTls {
     pub(crate) expires: Span,
 }
 
-/// `tls renew`.
+/// The flags of `sanderling tls renew`, which makes a certificate by an authority that is there.
 #[derive(Debug, Args)]
 pub struct RenewTls {
     /// The directory with the authority's ca.pem and ca.key

@@ -411,7 +411,7 @@ pub(crate) fn settle(directory: &Directory, segment: &Segment) -> io::Result<Arc
     let mut window = Window::new(directory.files().open(&segment.path)?)?;
     let bytes = window.bytes(0, length)?;
     if bytes.len() < length {
-        return Err(io::Error::other("it became shorter"));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter"));
     }
     let file = directory.publish(&segment.path, &[bytes])?;
     directory.set_suspect(false)?;

@@ -126,10 +126,10 @@ impl Path {
                 return bad("a component is . or ..");
             }
             if component.len() > NAME_BYTES_MAX {
-                return bad("a component is longer than 255 bytes");
+                return bad(Refusal::LONG_COMPONENT);
             }
             if depth >= PATH_DEPTH_MAX {
-                return bad("there are more than 128 components");
+                return bad(Refusal::DEEP_PATH);
             }
         }
         Ok(())

@@ -343,13 +343,55 @@ impl Refusal {
     /// with the secret then show one of the previous release.
     pub const TOKEN_CLAIMS: &str = "the token's claims cannot be read";
 
-    /// Why a caller without TLS is [`Refusal::Unauthenticated`] at an endpoint with TLS.
+    /// Why a caller without TLS is [`Refusal::Unauthenticated`] at an endpoint with TLS. Readers of
+    /// a refusal call [`Refusal::requires_tls`].
     pub const TLS_REQUIRED: &str = "this port speaks TLS: give --tls-ca";
+
+    /// Why placement answers with [`Refusal::RetryAfter`] when no datanode takes blocks. Readers of
+    /// a refusal call [`Refusal::lacks_datanodes`].
+    pub const NO_DATANODES: &str = "no datanode takes blocks";
+
+    /// Why a path with a component that is too long is [`Refusal::BadPath`].
+    pub(crate) const LONG_COMPONENT: &str = "a component is longer than 255 bytes";
+
+    /// Why a path with too many components is [`Refusal::BadPath`].
+    pub(crate) const DEEP_PATH: &str = "there are more than 128 components";
+
+    /// How the reason begins for which a name that is too long in a store is [`Refusal::BadPath`].
+    const LONG_STORE_KEY: &str = "its name in the store would have ";
+
+    /// Returns the refusal of a name that would have `length` bytes in a store, of at most `most`.
+    #[must_use]
+    pub fn long_store_key(name: &str, length: usize, most: usize) -> Self {
+        let why = format!("{}{length} of {most} bytes", Self::LONG_STORE_KEY);
+        Self::BadPath { path: name.to_owned(), why }
+    }
 
     /// Returns whether it refuses a notice whose deadline is too far away.
     #[must_use]
     pub fn is_far_notice(&self) -> bool {
         matches!(self, Self::TooLarge { what, .. } if what == Self::NOTICE_DEADLINE)
+    }
+
+    /// Returns whether an endpoint with TLS refuses a caller without TLS.
+    #[must_use]
+    pub fn requires_tls(&self) -> bool {
+        matches!(self, Self::Unauthenticated { why } if why == Self::TLS_REQUIRED)
+    }
+
+    /// Returns whether it refuses blocks because no datanode takes any.
+    #[must_use]
+    pub fn lacks_datanodes(&self) -> bool {
+        matches!(self, Self::RetryAfter { why, .. } if why == Self::NO_DATANODES)
+    }
+
+    /// Returns whether it refuses a path that is too long, or whose name in a store would be.
+    #[must_use]
+    pub fn is_long_path(&self) -> bool {
+        let Self::BadPath { why, .. } = self else { return false };
+        why == Self::LONG_COMPONENT
+            || why == Self::DEEP_PATH
+            || why.starts_with(Self::LONG_STORE_KEY)
     }
 
     /// Returns the path that was refused, if it was one.
@@ -534,6 +576,25 @@ mod tests {
         let refusal = Refusal::Undecided { why: "x".to_owned() };
         assert_eq!(postcard::to_stdvec(&refusal).unwrap(), [variant, 1, b'x']);
         assert_eq!(refusal.recovery(), Recovery::RetryAfter(Millis(200)));
+    }
+
+    #[test]
+    fn reason_of_a_refusal_is_recognized_by_its_text() {
+        let unauthenticated = |why: &str| Refusal::Unauthenticated { why: why.to_owned() };
+        assert!(unauthenticated("this port speaks TLS: give --tls-ca").requires_tls());
+        assert!(!unauthenticated(Refusal::TOKEN_CLAIMS).requires_tls());
+        let later = |why: &str| Refusal::RetryAfter { after: Millis(1), why: why.to_owned() };
+        assert!(later("no datanode takes blocks").lacks_datanodes());
+        assert!(!later("busy").lacks_datanodes());
+        let long = [format!("/{}", "x".repeat(256)), "/x".repeat(129)];
+        for path in long {
+            assert!(path.parse::<Path>().is_err_and(|refusal| refusal.is_long_path()), "{path}");
+        }
+        let key = Refusal::long_store_key("k", 1025, 1024);
+        let text = "bad path \"k\": its name in the store would have 1025 of 1024 bytes";
+        assert_eq!(key.to_string(), text);
+        assert!(key.is_long_path());
+        assert!("/a//b".parse::<Path>().is_err_and(|refusal| !refusal.is_long_path()));
     }
 
     #[test]

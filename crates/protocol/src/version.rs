@@ -196,7 +196,8 @@ pub const fn local_flags() -> u16 {
     (MESSAGES as u16) << 8
 }
 
-/// Returns the version that both sides of such a connection use, from the peer's flags.
+/// Returns the version that a client and a datanode of one machine use together, from the peer's
+/// [`local_flags`]: the newest that both support, or 3 if the peer's flags name none.
 #[must_use]
 pub const fn agreed_locally(flags: u16) -> u8 {
     match (flags >> 8) as u8 {

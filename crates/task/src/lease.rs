@@ -64,7 +64,7 @@ impl LeaseEnd {
         Self::new(Instant(u64::MAX)).1
     }
 
-    /// Returns when it ends.
+    /// Returns the present end of the lease, by [`since_boot`].
     pub(crate) fn at(&self) -> Instant {
         self.0.borrow().end
     }

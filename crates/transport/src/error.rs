@@ -21,7 +21,7 @@ use crate::tls::Distrust;
 pub enum CallError {
     /// The peer answered that it will not.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(#[source] Refusal),
     /// No connection could be made.
     #[error("{address} cannot be reached: {cause}")]
     Unreachable {

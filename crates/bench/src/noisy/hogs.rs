@@ -128,7 +128,7 @@ async fn run(kind: HogKind, stage: Arc<HogContext>) -> Result<(), NotRun> {
         HogKind::CreateFrames => frames::create(stage).await,
         HogKind::Fsck => frames::fsck(stage).await,
         HogKind::Delete => delete::run(stage).await,
-        HogKind::Deaf => unread_replies::run(stage).await,
+        HogKind::UnreadReplies => unread_replies::run(stage).await,
         HogKind::Leases => leases::run(stage).await,
         HogKind::Followers => followers::run(stage).await,
         HogKind::Connections => connections::run(stage).await,

@@ -69,7 +69,9 @@ pub(crate) enum HogKind {
     /// A directory of many names, made and deleted again and again
     Delete,
     /// 64 connections to a datanode that request 1 MiB reads and never read the answers
-    Deaf,
+    #[serde(rename = "deaf")]
+    #[value(name = "deaf")]
+    UnreadReplies,
     /// A reader on the datanode's machine that keeps its leases
     Leases,
     /// 1500 followers of events over HTTP

@@ -54,7 +54,7 @@ pub(super) struct LocalIdentity {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct LocalConnection {
-    line: Arc<LeaseSocket>,
+    lease_socket: Arc<LeaseSocket>,
     name: String,
     /// The version that both sides use.
     version: u8,
@@ -95,7 +95,7 @@ impl LocalConnection {
         let connected =
             PacketSocket::connect(socket).map_err(|error| CallError::unreachable(&name, error))?;
         let mut connection = Self {
-            line: LeaseSocket::new(connected, returning),
+            lease_socket: LeaseSocket::new(connected, returning),
             name,
             version: version::MESSAGES_MIN,
             next_lease: 1,
@@ -131,7 +131,7 @@ impl LocalConnection {
         deadline: Instant,
     ) -> Result<(LocalRanges, u16), CallError> {
         let mut returned = Vec::new();
-        self.line.take_returned(&mut returned);
+        self.lease_socket.take_returned(&mut returned);
         self.body.clear();
         LeaseRequest::encode(&returned, ranges, &mut self.body);
         let mut header = Header::new(Op::Lease, self.next_lease);
@@ -155,7 +155,7 @@ impl LocalConnection {
                     copied => Some(copied),
                 },
                 LeaseReply::Leased { place, length } => {
-                    let lease = self.line.lease(number);
+                    let lease = self.lease_socket.lease(number);
                     let view = memory.view(place, length, lease).ok_or_else(bad)?;
                     if length != range.length {
                         return Err(bad());
@@ -228,7 +228,7 @@ impl LocalConnection {
     fn notify(&self, number: u64, bytes: u32, end: u64) {
         let mut header = Header::new(Op::Fill, number);
         (header.length, header.offset) = (bytes, end);
-        let sent = self.line.socket.send_now(&[IoSlice::new(&header.encode())]);
+        let sent = self.lease_socket.socket.send_now(&[IoSlice::new(&header.encode())]);
         if let Err(error) = sent {
             tracing::debug!(%error, "a node was not notified what to copy");
         }
@@ -273,11 +273,11 @@ impl LocalConnection {
         header.body_bytes = self.body.len() as u32;
         let head = header.encode();
         let parts = [IoSlice::new(&head), IoSlice::new(&self.body)];
-        self.line.socket.send_now(&parts).map_err(|error| self.closed(error))?;
+        self.lease_socket.socket.send_now(&parts).map_err(|error| self.closed(error))?;
         let answer = match self.answer_in_place()? {
             Some(answer) => answer,
             None => loop {
-                let ready = timeout_at(deadline, self.line.socket.ready()).await;
+                let ready = timeout_at(deadline, self.lease_socket.socket.ready()).await;
                 let timed_out = |_| {
                     let (address, waited) = (self.name.clone(), began.elapsed());
                     CallError::TimedOut { address, waited }
@@ -307,14 +307,14 @@ impl LocalConnection {
             // Where there is one core for both, the node gets it.
             std::thread::yield_now();
         }
-        if self.line.socket.wait(IN_PLACE_MAX).map_err(|error| self.closed(error))? {
+        if self.lease_socket.socket.wait(IN_PLACE_MAX).map_err(|error| self.closed(error))? {
             return self.receive();
         }
         Ok(None)
     }
 
     fn receive(&mut self) -> Result<Option<LocalReply>, CallError> {
-        let received = self.line.socket.receive_now(&mut self.packet);
+        let received = self.lease_socket.socket.receive_now(&mut self.packet);
         let Some((bytes, file)) = received.map_err(|error| self.closed(error))? else {
             return Ok(None);
         };
@@ -337,12 +337,12 @@ impl LocalConnection {
 
     /// Returns whether this process made it.
     pub(super) fn is_own(&self) -> bool {
-        self.line.is_own()
+        self.lease_socket.is_own()
     }
 
     /// Returns whether the node is gone.
     pub(super) fn is_ended(&self) -> bool {
-        self.line.socket.is_ended()
+        self.lease_socket.socket.is_ended()
     }
 
     fn closed(&self, error: std::io::Error) -> CallError {

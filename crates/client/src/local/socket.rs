@@ -1,4 +1,4 @@
-//! The part of a connection that leases know: they are given back through it, in batches.
+//! The socket of a connection that its leases share: they are given back through it, in batches.
 
 use std::io::IoSlice;
 use std::sync::{Arc, Weak};
@@ -31,14 +31,14 @@ pub(super) struct LeaseSocket {
 /// A lease that is given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct LocalLease {
-    line: Arc<LeaseSocket>,
+    socket: Arc<LeaseSocket>,
     number: u64,
 }
 
-/// The lines with leases to give back.
+/// The sockets with leases to give back.
 #[derive(Debug, Default)]
 pub(super) struct Returning {
-    lines: Mutex<Vec<Weak<LeaseSocket>>>,
+    sockets: Mutex<Vec<Weak<LeaseSocket>>>,
     wake: Notify,
 }
 
@@ -54,7 +54,7 @@ impl LeaseSocket {
     }
 
     pub(super) fn lease(self: &Arc<Self>, number: u64) -> LocalLease {
-        LocalLease { line: Arc::clone(self), number }
+        LocalLease { socket: Arc::clone(self), number }
     }
 
     /// Takes leases to give back with a request.
@@ -92,17 +92,17 @@ impl LeaseSocket {
 
 impl Drop for LocalLease {
     fn drop(&mut self) {
-        if !self.line.is_own() {
+        if !self.socket.is_own() {
             return;
         }
         let is_first = {
-            let mut returned = self.line.returned.lock();
+            let mut returned = self.socket.returned.lock();
             returned.push(self.number);
             returned.len() == 1
         };
         if is_first {
-            self.line.returning.lines.lock().push(Arc::downgrade(&self.line));
-            self.line.returning.wake.notify_one();
+            self.socket.returning.sockets.lock().push(Arc::downgrade(&self.socket));
+            self.socket.returning.wake.notify_one();
         }
     }
 }
@@ -112,11 +112,11 @@ pub(super) async fn give_back(returning: Arc<Returning>) {
     loop {
         returning.wake.notified().await;
         sleep(RETURN_DELAY_MAX).await;
-        let lines = std::mem::take(&mut *returning.lines.lock());
-        for line in lines {
-            let is_left = line.upgrade().is_some_and(|line| !line.give_back());
+        let sockets = std::mem::take(&mut *returning.sockets.lock());
+        for socket in sockets {
+            let is_left = socket.upgrade().is_some_and(|socket| !socket.give_back());
             if is_left {
-                returning.lines.lock().push(line);
+                returning.sockets.lock().push(socket);
                 returning.wake.notify_one();
             }
         }

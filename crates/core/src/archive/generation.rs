@@ -258,7 +258,8 @@ impl ArchiveClaim {
         Ok(())
     }
 
-    /// Takes whether the store refused to create an object that exists.
+    /// Takes the outcome of [`ClaimStep::ProbeCondition`]; `is_refused` if the store refused to
+    /// create an object that exists.
     ///
     /// # Errors
     /// [`ClaimRefusal::Unconditional`]: use another store. [`ClaimRefusal::NoNumber`]: use another

@@ -702,9 +702,7 @@ impl Catalog {
         if length <= STORE_KEY_BYTES_MAX {
             return Ok(());
         }
-        let most = STORE_KEY_BYTES_MAX;
-        let why = format!("its name in the store would have {length} of {most} bytes");
-        Err(Refusal::BadPath { path: name.to_owned(), why })
+        Err(Refusal::long_store_key(name, length, STORE_KEY_BYTES_MAX))
     }
 
     /// Adds where the durable directories contradict the objects.

@@ -100,6 +100,5 @@ fn check_new_length(length: usize, name: &str) -> Result<(), Refusal> {
     if length <= NEW_KEY_BYTES_MAX {
         return Ok(());
     }
-    let why = format!("its name in the store would have {length} of {NEW_KEY_BYTES_MAX} bytes");
-    Err(Refusal::BadPath { path: name.to_owned(), why })
+    Err(Refusal::long_store_key(name, length, NEW_KEY_BYTES_MAX))
 }

@@ -14,7 +14,7 @@ use super::block_map::BlockMap;
 use super::events::Events;
 use super::members::Nodes;
 use super::object::{Object, Objects, path_of};
-use super::sums::Sums;
+use super::part_totals::Sums;
 
 /// Losses that are forgotten together when there are too many to be named. One by one, a loss of
 /// 100,000 objects moved 900 million entries.

@@ -160,7 +160,7 @@ impl NodeRecord {
         self.tiers.iter().any(|state| state.tier == Tier::Object)
     }
 
-    /// Returns the bytes whose only copy is on it.
+    /// Returns the node's exposure: the bytes whose only copy is on it.
     pub(super) const fn exposure(&self) -> u64 {
         self.held.home_bytes - self.held.safe_bytes
     }
@@ -426,7 +426,7 @@ impl Nodes {
         self.by_id.get_mut(&node).expect("it has registered").held.safe_bytes = safe_bytes;
     }
 
-    /// Ends a node's being the home of a block.
+    /// Records that a node is no longer the home of a block, in its account and the totals.
     pub(crate) fn leave(&mut self, node: NodeId, id: BlockId, block: &Block) {
         if let Some(node) = self.by_id.get_mut(&node)
             && node.held.homes.remove(&id)

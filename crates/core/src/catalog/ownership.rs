@@ -40,9 +40,9 @@ impl OwnershipWalk {
         Ok(Self { answers: Vec::with_capacity(blocks.len()) })
     }
 
-    /// Goes on with the answers by about so many entries, one block at least; takes from `entries`
-    /// what it visited: each block, and each container above it. Returns the answers when all
-    /// blocks have theirs.
+    /// Counts further blocks of the page, one at least, until `entries` visits are used up. Takes
+    /// from `entries` what it visited: each block, and each container above it. Returns the counts
+    /// of the whole page once it has all of them.
     pub(super) fn step(
         &mut self,
         at: CountedAt,

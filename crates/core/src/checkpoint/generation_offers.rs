@@ -39,7 +39,8 @@ impl GenerationVerdict {
         matches!(self, Self::Bad | Self::Damaged | Self::OtherKey)
     }
 
-    /// Returns what it shows about the key with which it was looked at.
+    /// Returns what the verdict shows about the reader's key: whether the generation was made with
+    /// it.
     #[must_use]
     pub const fn key_evidence(self) -> KeyEvidence {
         match self {

@@ -25,9 +25,9 @@ const LOSS_MAX: u64 = 40;
 /// Shorter parts begin at once, and do not count: they take little of the link.
 const COUNTED_BYTES_MIN: u64 = PART_BYTES_MIN / 8;
 
-/// How long after clients have read they are taken to go on. Longer than one is at other nodes that
-/// reads a large object from several: four blocks of 1 MiB leave a link of 5 MiB/s in less than a
-/// second. A part of 8 MiB that begins meanwhile has such a link for two seconds.
+/// Time after a client's read for which more reads are expected. A client that reads a large object
+/// from several nodes is at the others for less: four blocks of 1 MiB leave a link of 5 MiB/s in
+/// less than a second. A part of 8 MiB that begins meanwhile has such a link for two seconds.
 const READS_WITHIN: Millis = Millis(5_000);
 
 /// A rest that shows how fast clients read without parts. A few answers of 1 MiB leave a link of 10

@@ -49,6 +49,15 @@ fn request(class: &str) -> PlacementRequest<'static> {
 }
 
 #[test]
+fn refusal_without_nodes_is_recognized() {
+    let refused = place(&mut Draw::new(1), Vec::new(), &request("dram"), &[4096]);
+    assert!(refused.is_err_and(|refusal| refusal.lacks_datanodes()));
+    let full = vec![candidate(1, 0, 0)];
+    let waited = place(&mut Draw::new(1), full, &request("dram:wait"), &[4096]);
+    assert!(waited.is_err_and(|refusal| !refusal.lacks_datanodes()));
+}
+
+#[test]
 fn full_memory_falls_through_waits_or_refuses() {
     let nodes = vec![candidate(1, 0, 1 << 20)];
     let mut draw = Draw::new(1);

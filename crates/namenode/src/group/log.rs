@@ -210,7 +210,7 @@ impl RoundsSegment {
             let bytes = window.bytes(0, length)?;
             match bytes.len() == length {
                 true => Ok(bytes.to_vec()),
-                false => Err(io::Error::other("it became shorter")),
+                false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter")),
             }
         };
         let bytes = read().map_err(|cause| LogError::Io { path: self.path.clone(), cause })?;

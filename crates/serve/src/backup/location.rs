@@ -155,7 +155,7 @@ impl PartUpload {
         self.on_the_way.spawn(self.upload.put_part(part.into()));
     }
 
-    /// Waits until so many parts are on the way.
+    /// Waits until at most `count` parts are being sent.
     async fn until_at_most(&mut self, count: usize) -> object_store::Result<()> {
         while self.on_the_way.len() > count {
             match self.on_the_way.join_next().await {

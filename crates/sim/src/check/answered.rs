@@ -91,8 +91,8 @@ impl AnsweredFrames {
         origin.into_iter().for_each(|it| self.long.entry(it).or_default().push_back(frame));
     }
 
-    /// Looks at the answers to a frame. Any is one too many for a frame that was answered before,
-    /// or dropped.
+    /// Checks that a frame has one answer: any is one too many for a frame that was answered
+    /// before, or dropped.
     pub(crate) fn answered(&mut self, frame: u64, replies: &[(u64, Response)]) -> CheckResult {
         let Some(OpenCalls { origin, calls: sent, .. }) = self.open.remove(&frame) else {
             return Err(("answered", format!("frame {frame} is answered again")));
@@ -111,7 +111,7 @@ impl AnsweredFrames {
         Ok(())
     }
 
-    /// Looks at a frame that is dropped without an answer: its process has ended.
+    /// Checks that a frame is dropped without an answer only if its process has ended.
     pub(crate) fn dropped(&mut self, runtime: &Runtime, frame: u64) -> CheckResult {
         let Some(OpenCalls { origin, .. }) = self.open.remove(&frame) else {
             return Err(("answered", format!("frame {frame} is dropped and was answered")));
@@ -130,12 +130,12 @@ impl AnsweredFrames {
         place.is_some_and(|place| frames.remove(place).is_some())
     }
 
-    /// Looks at a namenode that has nothing to do: no frame of a client that runs may be left.
+    /// Checks that a namenode that has nothing to do has no frame left of a client that runs.
     pub(crate) fn check_idle(&self, runtime: &Runtime) -> CheckResult {
         self.check_older(runtime, 0)
     }
 
-    /// Looks whether a run may end: no frame may be left but what has just come.
+    /// Checks that no frame is left at the end of a run but what has just come.
     pub(super) fn check_settled(&self, runtime: &Runtime) -> CheckResult {
         self.check_older(runtime, WAITING_MICROS)
     }
@@ -155,8 +155,8 @@ impl AnsweredFrames {
     }
 }
 
-/// Looks at whether each answer is one to its request, and what a list has of the directory that
-/// its frame has made before.
+/// Checks that each answer is one to its request, and that a list has the directory that its frame
+/// has made before.
 fn check_fit(frame: u64, sent: &[(u64, SentRequest)], replies: &[(u64, Response)]) -> CheckResult {
     let mut made = BTreeSet::new();
     for ((call, request), (_, response)) in sent.iter().zip(replies) {

@@ -86,7 +86,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Readers get one home only for each epoch.
+    /// Checks that readers get one home only for each epoch.
     pub(crate) fn located(&mut self, layout: &Layout) -> CheckResult {
         for location in layout.blocks.iter().filter(|it| it.tier != Tier::Object) {
             let Some(home) = location.home else { continue };
@@ -104,7 +104,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Bytes leave a datanode for a place that was reserved for them only.
+    /// Checks that bytes leave a datanode only for a place that was reserved for them.
     pub(crate) fn pushed(&self, one: &PushMove, catalog: &Catalog) -> CheckResult {
         let Some(seen) = self.seen.get(&one.block) else { return Ok(()) };
         let is_known = catalog.block_view(one.block).is_some();
@@ -135,8 +135,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// What a node holds by a lost end of the log is taken over, although its room was promised to
-    /// others since.
+    /// Checks that no node is accounted with more than it has, unless a lost end of the log was
+    /// seen: what a node holds by it is taken over, although its room was promised to others since.
     fn check_accounts(&self, catalog: &Catalog) -> CheckResult {
         if self.has_lost { Ok(()) } else { check_accounts(catalog) }
     }
@@ -185,7 +185,7 @@ impl Blocks {
     }
 }
 
-/// New blocks go to nodes that take them.
+/// Checks that new blocks go to nodes that take them.
 fn check_placed(block: &GrantedBlock, catalog: &Catalog) -> CheckResult {
     let policy = catalog.node_policy(block.node).map(|(policy, _)| policy);
     if policy.is_some_and(Policy::takes_blocks) {
@@ -195,7 +195,7 @@ fn check_placed(block: &GrantedBlock, catalog: &Catalog) -> CheckResult {
     Err(("placement", text))
 }
 
-/// No node is accounted with more than it has.
+/// Checks that no node is accounted with more than it has.
 fn check_accounts(catalog: &Catalog) -> CheckResult {
     for node in catalog.node_ids(false) {
         let Some(info) = catalog.node_info(node, Instant(0)) else { continue };

@@ -91,7 +91,7 @@ impl Bytes {
         self.joining = parts;
     }
 
-    /// A concatenation that was done has all bytes of its parts.
+    /// Checks that a concatenation that was done has all bytes of its parts.
     pub(super) fn joined(&mut self, result: &Result<Reply, Refusal>) -> CheckResult {
         let Ok(Reply::Stat(stat)) = result else { return Ok(()) };
         if self.by_object.contains_key(&stat.object) {
@@ -126,8 +126,8 @@ impl Bytes {
         self.by_object.keys().copied()
     }
 
-    /// Notes that the namenode has acknowledged a session's bytes up to `end`. No other session's
-    /// may lie among them.
+    /// Checks that no other session's bytes lie among those of a session up to `end`, which the
+    /// namenode has acknowledged, and notes them.
     pub(crate) fn promise(&mut self, number: u32, end: u64) -> CheckResult {
         let session = self.sessions[number as usize];
         // It may have been acknowledged by the end that is lost.
@@ -149,7 +149,7 @@ impl Bytes {
         Ok(())
     }
 
-    /// A sealed object has the bytes that its writer wrote.
+    /// Checks that a sealed object has the bytes that its writer wrote.
     pub(crate) fn sealed(&self, number: u32, bytes: u64, prefix: u64) -> CheckResult {
         if bytes == prefix {
             return Ok(());
@@ -178,7 +178,7 @@ impl Bytes {
         self.fenced.insert((slot, life, block), length);
     }
 
-    /// Only the writer with the last lease may change an object.
+    /// Checks that only the writer with the last lease changes an object.
     pub(super) fn answered(
         &mut self,
         request: &Request,
@@ -198,7 +198,7 @@ impl Bytes {
         Ok(())
     }
 
-    /// A datanode acknowledges only what its fences, epochs and leases allow.
+    /// Checks that a datanode acknowledges only what its fences, epochs and leases allow.
     pub(crate) fn wrote(
         &self,
         (slot, life): (u8, u32),
@@ -230,7 +230,7 @@ impl Bytes {
         Ok(())
     }
 
-    /// Bytes that were read are those that were written there.
+    /// Checks that bytes that were read are those that were written there.
     pub(crate) fn read(
         &self,
         object: ObjectId,
@@ -261,7 +261,7 @@ impl Bytes {
         self.read_own(object, at.max(start), &content.part(skipped, bytes))
     }
 
-    /// Checks bytes that were read from an object against what the object's own writers wrote.
+    /// Checks that bytes read from an object are those that the object's own writers wrote.
     fn read_own(&self, object: ObjectId, at: u64, content: &Content) -> CheckResult {
         let mut offset = at;
         for run in content.runs() {

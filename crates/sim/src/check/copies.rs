@@ -248,7 +248,7 @@ impl Copies {
         Ok(())
     }
 
-    /// A reservation that no drain needs ends by itself.
+    /// Checks that a reservation that no drain needs ends by itself.
     fn check_reserved(&self, id: BlockId, block_view: &BlockView, now: Instant) -> CheckResult {
         let Some((to, epoch, purpose)) = block_view.reserved else { return Ok(()) };
         // One long pause of the namenode may lie between the end and its being noticed.
@@ -272,7 +272,7 @@ impl Copies {
     }
 }
 
-/// A node that will go is no target, whatever for.
+/// Checks that a node that will go is no target, whatever for.
 fn check_target(block: BlockId, to: NodeId, catalog: &Catalog) -> CheckResult {
     let policy = catalog.node_policy(to).map(|(policy, _)| policy);
     if policy.is_some_and(Policy::takes_blocks) {
@@ -295,7 +295,7 @@ fn check_copy(id: BlockId, block_view: &BlockView, node: NodeId, epoch: Epoch) -
     Ok(())
 }
 
-/// Every copy is there, with the bytes that count of its block.
+/// Checks that every copy is there, with the bytes that count of its block.
 pub(super) fn check_held(view: View<'_>, bytes: &Bytes, is_settled: bool) -> CheckResult {
     for object in bytes.objects() {
         let Some(layout) = view.layout(object) else { continue };
@@ -306,7 +306,7 @@ pub(super) fn check_held(view: View<'_>, bytes: &Bytes, is_settled: bool) -> Che
     Ok(())
 }
 
-/// The copies that a command has just made are there.
+/// Checks that the copies that a command has just made are there.
 pub(super) fn check_made(
     view: View<'_>,
     copies: &Copies,
@@ -357,7 +357,7 @@ fn check_copy_held(
     found.map_err(|(_, text)| ("copies", format!("copy of block {id}: {text}")))
 }
 
-/// What the namenode reports of each node's exposure is what the model counts.
+/// Checks that the namenode reports each node's exposure as the model counts it.
 pub(super) fn check_exposure(view: View<'_>, copies: &Copies) -> CheckResult {
     let answer = view.peek(&Request::Nodes { all: false });
     let Ok(Reply::Nodes(nodes)) = view.namenode.bug_answer(&Request::Nodes { all: false }, answer)

@@ -6,7 +6,7 @@ use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 use super::view::View;
 use crate::runtime::CheckResult;
 
-/// Nothing is taken for damaged that nothing has happened to.
+/// Checks that nothing is taken for damaged that nothing has happened to.
 pub(super) fn check_founded(view: View<'_>, command: &Command) -> CheckResult {
     let Action::Damaged { node, blocks } = &command.action else { return Ok(()) };
     let Some(datanode) = view.running(*node) else { return Ok(()) };
@@ -30,7 +30,7 @@ pub(super) fn check_founded(view: View<'_>, command: &Command) -> CheckResult {
     }
 }
 
-/// Whatever was damaged or has vanished is declared lost, or has its home elsewhere.
+/// Checks that whatever was damaged or has vanished is declared lost, or has its home elsewhere.
 pub(super) fn check_declared(view: View<'_>) -> CheckResult {
     let catalog = view.catalog();
     for id in catalog.block_ids() {

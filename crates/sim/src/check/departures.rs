@@ -21,7 +21,8 @@ impl Departures {
         Self { promised, last: BlockId(0) }
     }
 
-    /// After a writer got blocks, every so many nodes could leave.
+    /// Checks that, after a writer got blocks, any nodes of the promised number could leave
+    /// together.
     pub(crate) fn apply(
         &mut self,
         result: &Result<Reply, Refusal>,
@@ -52,7 +53,8 @@ impl Departures {
     }
 }
 
-/// Puts every block that leaves where it fits first.
+/// Checks that the nodes that stay have room for what the leaving ones hold: puts every block that
+/// leaves where it fits first.
 fn check(catalog: &Catalog, takers: &[NodeId], leave: BTreeSet<NodeId>) -> CheckResult {
     let mut room: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
     for node in takers.iter().filter(|node| !leave.contains(node)) {

@@ -30,7 +30,7 @@ fn layouts(view: View<'_>, bytes: &Bytes) -> Vec<Layout> {
     bytes.objects().filter_map(|object| view.layout(object)).collect()
 }
 
-/// Every byte that was promised can be read, or is declared lost.
+/// Checks that every byte that was promised can be read, or is declared lost.
 pub(super) fn check_readable(view: View<'_>, bytes: &Bytes, names: &NameModel) -> CheckResult {
     for object in bytes.objects() {
         let promised = bytes.promised(object);
@@ -69,9 +69,8 @@ fn check_layout(view: View<'_>, bytes: &Bytes, layout: &Layout) -> CheckResult {
     Ok(())
 }
 
-/// What nodes are accounted with is what they hold: no reservation is left. A datanode may hold
-/// more of a block than its writer published, and a block that moved is accounted as it is
-/// held.
+/// Checks that nodes are accounted with what they hold: no reservation is left. A datanode may hold
+/// more of a block than its writer published, and a block that moved is accounted as it is held.
 fn check_accounts(view: View<'_>, bytes: &Bytes) -> CheckResult {
     let mut published: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
     let mut held: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
@@ -114,7 +113,7 @@ fn check_accounts(view: View<'_>, bytes: &Bytes) -> CheckResult {
     Ok(())
 }
 
-/// Datanodes hold only what the catalog has on them.
+/// Checks that datanodes hold only what the catalog has on them.
 fn check_orphans(view: View<'_>) -> CheckResult {
     let catalog = view.catalog();
     for datanode in view.datanodes {

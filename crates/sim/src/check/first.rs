@@ -50,7 +50,8 @@ impl InFlightPushes {
 }
 
 impl InFlightPushes {
-    /// Nothing moves for balance from or to a node that a drain of the same manager uses.
+    /// Checks that nothing moves for balance from or to a node that a drain of the same manager
+    /// uses.
     pub(crate) fn check_keeps_off(&self, output: &MoveOutput, catalog: &Catalog) -> CheckResult {
         let MoveOutput::Reserve { moves, .. } = output else { return Ok(()) };
         for one in moves.iter().filter(|one| one.purpose == MovePurpose::Rebalance) {
@@ -71,7 +72,7 @@ impl InFlightPushes {
     }
 }
 
-/// A writer is refused for want of room only where nothing is there that gives way.
+/// Checks that a writer is refused for want of room only where nothing is there that gives way.
 pub(super) fn check_full(catalog: &Catalog, request: &Request, bytes: u64) -> CheckResult {
     let class = match request {
         Request::Create(create) => Some(create.class),

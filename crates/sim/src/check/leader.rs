@@ -24,7 +24,7 @@ impl Leader {
         self.holder = Some(holder);
     }
 
-    /// Looks at a manager that makes a call of its decisions.
+    /// Checks that a manager that makes a call of its decisions has the leadership lease.
     pub(crate) fn check_acts(&self, now: u64, manager: u8, holder: Nonce) -> CheckResult {
         let is_grace = self.lost_at.is_some_and(|at| now < at + LEADER_LEASE.0 * 1000);
         if is_grace || self.holder == Some(holder) {

@@ -31,7 +31,7 @@ impl Live {
         }
     }
 
-    /// A node whose process runs is given up after a silence only.
+    /// Checks that a node whose process runs is given up after a silence only.
     pub(super) fn check_dead(&self, view: View<'_>, command: &Command) -> CheckResult {
         let Action::NodeDead { node, .. } = &command.action else { return Ok(()) };
         let (now, started_at) = (view.runtime.now(), view.namenode.started_at());

@@ -12,7 +12,7 @@ use super::view::View;
 use crate::InjectedBug;
 use crate::runtime::CheckResult;
 
-/// Compares the report with the layout of every object that still exists.
+/// Checks that the report has what is lost by the layout of every object that still exists.
 pub(super) fn check(
     view: View<'_>,
     losses: &Losses,
@@ -75,7 +75,7 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
 }
 
 impl Bytes {
-    /// A reader was refused because bytes are lost.
+    /// Checks that a reader that is refused because bytes are lost gets their ranges.
     pub(crate) fn unavailable(&self, object: ObjectId, lost: &[ByteRange]) -> CheckResult {
         if lost.is_empty() {
             return Err(("loss-report", format!("object {object} has lost bytes and names none")));

@@ -152,7 +152,7 @@ impl Losses {
 }
 
 impl Losses {
-    /// Compares a report with what was counted.
+    /// Checks that a report has the losses that were counted.
     pub(super) fn compare(&self, report: &LossReport) -> CheckResult {
         let reported = Total::from(report);
         if reported == self.total {

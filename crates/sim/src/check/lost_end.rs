@@ -72,8 +72,8 @@ impl LostEnd {
         self.started_at = now;
     }
 
-    /// Looks at what a datanode is let drop: after a start on an older copy of the log, an operator
-    /// may end the namenode and start on one that has more.
+    /// Checks that no datanode is let drop blocks of a lost end soon after a start: after one on an
+    /// older copy of the log, an operator may end the namenode and start on a copy that has more.
     pub(super) fn answered(
         &mut self,
         numbers: &Numbers,
@@ -96,7 +96,8 @@ impl LostEnd {
         Ok(())
     }
 
-    /// A lost end of which a datanode that still runs has a position was noticed.
+    /// Checks that the namenode has noticed a lost end of which a datanode that still runs has a
+    /// position.
     pub(super) fn check(&self, view: View<'_>) -> CheckResult {
         let Self { ahead, after, .. } = self;
         let is_there = |one: &&(Host, u32, LogPosition)| view.runtime.life(one.0) == one.1;

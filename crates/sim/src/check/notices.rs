@@ -126,8 +126,8 @@ impl Notices {
 /// that was not answered.
 const RECEIVED_MICROS: u64 = 4_000_000;
 
-/// A machine that saw its own notice, and could send it all the while, does not end as a node that
-/// the namenode takes for active.
+/// Checks that a machine that saw its own notice, and could send it all the while, does not end as
+/// a node that the namenode takes for active.
 pub(super) fn check_kept(view: View<'_>, datanode: &Datanode) -> CheckResult {
     let View { runtime, namenode, .. } = view;
     let policy = |node| namenode.catalog().node_policy(node);

@@ -106,9 +106,9 @@ impl Numbers {
         Ok(())
     }
 
-    /// Takes what a node holds under a block's number and epoch. Whatever was held under them
-    /// before, on this or another node, agrees with it: bytes that no node has are written behind,
-    /// and a new epoch is another home of the same bytes.
+    /// Checks that what a node holds under a block's number and epoch agrees with whatever was held
+    /// under them before, on this or another node: bytes that no node has are written behind, and a
+    /// new epoch is another home of the same bytes.
     pub(crate) fn held(&mut self, block: BlockId, epoch: Epoch, content: &Content) -> CheckResult {
         let (before, known) = self.held.entry(block).or_insert((epoch, Content::default()));
         if !known.agrees(content) {
@@ -143,7 +143,7 @@ impl Numbers {
 /// the core's `namenode/clock`, which is not used, so that a change of it is found).
 const STEP_MAX: Millis = Millis(30 * 24 * 3600 * 1000 + 1000);
 
-/// The log's time never goes back, and a start does not carry it far ahead.
+/// Checks that the log's time never goes back, and that a start does not carry it far ahead.
 pub(super) fn check_time(command: &Command, catalog: &Catalog) -> CheckResult {
     let (at, before) = (command.at, catalog.now());
     if at < before {

@@ -44,8 +44,8 @@ impl Suspects {
         }
     }
 
-    /// Notes the nodes that are dialled now. Each comes after a pause, and none is missing that was
-    /// reported before.
+    /// Checks that each node that is dialled now comes after a pause, and that none is missing that
+    /// was reported before; notes them.
     pub(super) fn dialled(&mut self, view: View<'_>, nodes: &[NodeId]) -> CheckResult {
         let now = view.runtime.now();
         let pause = MembershipConfig::default().probe_every.0 * 1000;
@@ -61,8 +61,8 @@ impl Suspects {
         self.check_soon(view, pause)
     }
 
-    /// A node that was reported is dialled after the pause between two dials. A refusal that comes
-    /// meanwhile may put it off once.
+    /// Checks that a node that was reported is dialled after the pause between two dials. A refusal
+    /// that comes meanwhile may put it off once.
     fn check_soon(&self, view: View<'_>, pause: u64) -> CheckResult {
         let View { runtime, namenode, .. } = view;
         // One batch of the namenode may lie between.

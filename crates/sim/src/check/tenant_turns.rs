@@ -68,7 +68,8 @@ impl TenantTurns {
         waiting.pieces.push_back(WaitingPiece { frame, cost, is_parked: false });
     }
 
-    /// Looks at a turn: of this piece of this tenant.
+    /// Checks that a turn is that of the tenant's first piece, and that no waiting tenant has seen
+    /// another one get more than the bound.
     pub(crate) fn took(&mut self, tenant: FrameTenant, frame: u64, cost: u64) -> CheckResult {
         let queue = self.queue;
         let waiting = self.tenants.entry(tenant).or_default();

@@ -8,7 +8,7 @@ use super::names::{NameModel, differs, parent_of};
 use super::view::View;
 use crate::runtime::CheckResult;
 
-/// Compares the whole tree.
+/// Checks that the whole tree is that of the model.
 pub(super) fn check(view: View<'_>, names: &NameModel) -> CheckResult {
     let mut listed: BTreeMap<String, usize> = BTreeMap::new();
     for (path, entry) in &names.entries {

@@ -6,7 +6,8 @@ use sanderling_core::relocation::RelocatorConfig;
 
 use crate::random::Random;
 
-/// The bounds of one seed; of most of them those of servers.
+/// The limits with which the servers of one seed run. Most seeds have the limits of servers as they
+/// are shipped; the others have small ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Limits {
     pub(crate) catalog: CatalogLimits,

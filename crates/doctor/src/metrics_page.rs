@@ -1,4 +1,4 @@
-//! The figures of a page of metrics.
+//! The values of a page of metrics.
 
 use std::collections::BTreeMap;
 

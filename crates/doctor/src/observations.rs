@@ -13,7 +13,7 @@ use sanderling_transport::{PeerCertificates, SecretError, Validity};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::figures::MetricPage;
+use super::metrics_page::MetricPage;
 
 /// Why something was not seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
