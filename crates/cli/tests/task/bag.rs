@@ -117,8 +117,8 @@ impl Place {
         Killed(command.stdout(Stdio::null()).stderr(log).spawn().expect("started"))
     }
 
-    /// Begins a bag of two tasks that go on until [`Self::release`], and kills their agent once both
-    /// have a checkpoint and a record of progress. Returns the directories of the tasks.
+    /// Begins a bag of two tasks that go on until [`Self::release`], and kills their agent once
+    /// both have a checkpoint and a record of progress. Returns the directories of the tasks.
     pub(crate) fn two_checkpoints(&self) -> [PathBuf; 2] {
         self.submit(&["--count", "2", "--time", "1s", "--deadline", "10m"], 10);
         self.hold();

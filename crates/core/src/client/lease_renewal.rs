@@ -242,6 +242,7 @@ impl<W> LeaseRenewals<W> {
             self.end_round(now);
             return None;
         };
+        assert!(round.last < Some(*last), "a lease is in one request of a round");
         (round.last, round.is_requested) = (Some(*last), true);
         self.requests = number;
         Some(RenewalRequest { number, leases, within })
@@ -250,6 +251,7 @@ impl<W> LeaseRenewals<W> {
     /// Sets when the next round begins.
     fn end_round(&mut self, now: Instant) {
         let Some(round) = self.round.take() else { return };
+        assert!(!round.is_requested, "a round ends behind its last request");
         self.failed = if round.has_failed { self.failed.saturating_add(1) } else { 0 };
         let paces = self.open.values().map(|open| open.pace);
         let Some(pace) = paces.reduce(RenewalPace::faster) else {
