@@ -5,10 +5,12 @@
 //! goes there in pieces, and an [`ArchiveManifest`] names the pieces and snapshots that make the
 //! newest state that can be read back. It is replaced only after all that it names is stored, and
 //! what it no longer names is removed only after that. Whenever the namenode dies, the manifest of
-//! that moment describes a whole catalog. [`Archive`] decides what is stored next, and the machines
-//! of `generation` which namenode stores; they do no input or output.
+//! that moment describes a whole catalog. [`Archive`] decides what is stored next, [`passes`] when
+//! and what follows from each outcome, and the machines of `generation` which namenode stores. They
+//! do no input or output.
 
 mod generation;
+pub mod passes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,6 +36,15 @@ pub const SHORT_PIECES_MAX: usize = 64;
 /// Most bytes of a short piece: any two of them fit into one piece. So what is made of a run of
 /// short ones always has at least two of them, and the run gets shorter.
 const SHORT_BYTES_MAX: u64 = PIECE_BYTES_MAX / 2;
+
+/// How the names of the objects begin that describe the others; the last is the newest.
+pub const MANIFEST: &str = "manifest-";
+
+/// Returns the name of the manifest of that number. Names sort by number.
+#[must_use]
+pub fn manifest_name(number: u64) -> String {
+    format!("{MANIFEST}{number:012}")
+}
 
 /// A run of bytes of a journal segment, stored as one object. Places are bytes from the begin of
 /// the segment, and `to` is the first one behind the run.

@@ -12,13 +12,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use sanderling_core::archive::passes::ArchiveStatus;
 use sanderling_core::catalog::DurableBacklog;
 use sanderling_core::namenode::{Answers, Namenode};
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::{write_counter, write_gauge, write_process_metrics};
 
-use crate::group::{GroupStatus, MemberState, ServingState};
+use crate::group::{GroupStatus, MemberState, ServingState, boot_time};
 
 /// How the names of the metrics begin.
 const SERVER: &str = "sanderling_namenode";
@@ -54,15 +55,6 @@ struct TierState {
 }
 
 type Labelled<L> = Family<L, Gauge<i64>>;
-
-/// Up to when everything is in the archive.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ArchiveStatus {
-    /// Every change before is in the archive.
-    pub(crate) complete_at: std::time::Instant,
-    /// The last attempt to store something failed.
-    pub(crate) is_failing: bool,
-}
 
 /// Counters that the server keeps, and gauges that are set for each scrape.
 #[derive(Debug)]
@@ -364,7 +356,7 @@ fn write_archive(text: &mut String, status: &ArchiveStatus) {
     let help = "1 while the archive takes what is stored there";
     gauge(text, "archive_up", help, u64::from(!status.is_failing));
     let help = "Age of the newest state that the archive has whole";
-    let lag = status.complete_at.elapsed().as_secs_f64();
+    let lag = Duration::from(status.lag(boot_time())).as_secs_f64();
     write_gauge(text, &format!("{SERVER}_archive_lag_seconds"), help, lag);
 }
 

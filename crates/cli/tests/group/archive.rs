@@ -52,7 +52,7 @@ pub(crate) fn recover(cluster: &Cluster, archive: &str, flags: &[&str]) -> Ran {
     run(sanderling().args(words).args(flags))
 }
 
-async fn gauge(cluster: &Cluster, name: &str) -> f64 {
+pub(crate) async fn gauge(cluster: &Cluster, name: &str) -> f64 {
     let page = http::page(&cluster.namenode.http_address, "/metrics").await;
     let mut lines = page.lines();
     let line = lines.find_map(|line| line.strip_prefix(&format!("{name} ")));

@@ -11,22 +11,22 @@ use super::*;
 /// A directory as the namenode keeps it. The bytes of the journal are the numbers of its bytes
 /// since the beginning, so that a wrong one is seen.
 #[derive(Default)]
-struct Directory {
-    segments: BTreeMap<u64, Vec<u64>>,
-    snapshots: Vec<u64>,
-    written: u64,
+pub(super) struct Directory {
+    pub(super) segments: BTreeMap<u64, Vec<u64>>,
+    pub(super) snapshots: Vec<u64>,
+    pub(super) written: u64,
 }
 
 /// The objects of an archive, and its manifest.
 #[derive(Default)]
-struct Store {
-    snapshots: Vec<u64>,
-    pieces: BTreeMap<(u64, JournalPiece), Vec<u64>>,
-    manifest: Option<ArchiveManifest>,
+pub(super) struct Store {
+    pub(super) snapshots: Vec<u64>,
+    pub(super) pieces: BTreeMap<(u64, JournalPiece), Vec<u64>>,
+    pub(super) manifest: Option<ArchiveManifest>,
 }
 
 impl Directory {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut directory = Self::default();
         directory.segments.insert(0, Vec::new());
         directory.append(1);
@@ -34,18 +34,18 @@ impl Directory {
     }
 
     /// One command is one byte here, and a segment has no header.
-    fn append(&mut self, bytes: u64) {
+    pub(super) fn append(&mut self, bytes: u64) {
         let (_, segment) = self.segments.iter_mut().next_back().unwrap();
         segment.extend(self.written..self.written + bytes);
         self.written += bytes;
     }
 
-    fn rotate(&mut self) {
+    pub(super) fn rotate(&mut self) {
         self.segments.insert(self.written, Vec::new());
         self.append(1);
     }
 
-    fn take_snapshot(&mut self) {
+    pub(super) fn take_snapshot(&mut self) {
         let open = *self.segments.keys().next_back().unwrap();
         if self.snapshots.last() == Some(&open) || open == 0 {
             return;
@@ -57,7 +57,7 @@ impl Directory {
         }
     }
 
-    fn files(&self) -> DirectoryFiles {
+    pub(super) fn files(&self) -> DirectoryFiles {
         let (first, open) = self.segments.iter().next_back().unwrap();
         DirectoryFiles {
             snapshots: self.snapshots.clone(),
@@ -68,13 +68,13 @@ impl Directory {
 }
 
 impl Store {
-    fn put(&mut self, directory: &Directory, first: u64, piece: JournalPiece) {
+    pub(super) fn put(&mut self, directory: &Directory, first: u64, piece: JournalPiece) {
         let place = |at: u64| usize::try_from(at).unwrap();
         let bytes = directory.segments[&first][place(piece.from)..place(piece.to)].to_vec();
         self.pieces.insert((first, piece), bytes);
     }
 
-    fn remove(&mut self, object: ArchiveObject) {
+    pub(super) fn remove(&mut self, object: ArchiveObject) {
         match object {
             ArchiveObject::Snapshot(index) => self.snapshots.retain(|it| *it != index),
             ArchiveObject::Piece(first, piece) => {
@@ -83,7 +83,7 @@ impl Store {
         }
     }
 
-    fn has(&self, object: ArchiveObject) -> bool {
+    pub(super) fn has(&self, object: ArchiveObject) -> bool {
         match object {
             ArchiveObject::Snapshot(index) => self.snapshots.contains(&index),
             ArchiveObject::Piece(first, piece) => self.pieces.contains_key(&(first, piece)),
@@ -91,7 +91,7 @@ impl Store {
     }
 
     /// Reads the catalog back; returns how many commands it has.
-    fn recover(&self) -> u64 {
+    pub(super) fn recover(&self) -> u64 {
         let Some(manifest) = &self.manifest else { return 0 };
         manifest.check().unwrap();
         let mut at = manifest.snapshots.first().copied().unwrap_or(0);

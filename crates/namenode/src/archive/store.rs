@@ -7,9 +7,9 @@ use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use sanderling_core::archive::{
-    Archive, ArchiveClaim, ArchiveGeneration, ArchiveManifest, ArchiveOwner, ArchiveReplaced,
-    CheckStep, ClaimRefusal, ClaimStep, GenerationCheck, GenerationRemoval, GenerationState,
-    removals,
+    ArchiveClaim, ArchiveGeneration, ArchiveManifest, ArchiveOwner, ArchiveReplaced, CheckStep,
+    ClaimRefusal, ClaimStep, GenerationCheck, GenerationRemoval, GenerationState, MANIFEST,
+    manifest_name, removals,
 };
 use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::checksum::crc32c;
@@ -23,9 +23,6 @@ const BEGAN: &str = "began";
 /// How the name of the object begins by which a namenode finds out whether the store refuses to
 /// create one that exists.
 const PROBE: &str = "probe-";
-
-/// How the names of the objects begin that describe the others; the last is the newest.
-pub(super) const MANIFEST: &str = "manifest-";
 
 /// Longest manifest: a hundred bytes for each piece of the journal, of which there are thousands
 /// at most.
@@ -252,11 +249,6 @@ pub(super) async fn put_manifest(
     options.store.put(&path, bytes.into()).await.map(drop).map_err(failed(options))
 }
 
-/// Returns the name of a manifest.
-pub(super) fn manifest_name(number: u64) -> String {
-    format!("{MANIFEST}{number:012}")
-}
-
 /// Removes an object that no manifest names, if it is there.
 pub(super) async fn remove(options: &ArchiveOptions, path: &Path) -> Result<(), ArchiveError> {
     match options.store.delete(path).await {
@@ -266,7 +258,7 @@ pub(super) async fn remove(options: &ArchiveOptions, path: &Path) -> Result<(), 
 }
 
 /// Returns the names of a generation's objects.
-async fn names(
+pub(super) async fn names(
     options: &ArchiveOptions,
     generation: &ArchiveGeneration,
 ) -> Result<BTreeSet<String>, ArchiveError> {
@@ -278,17 +270,6 @@ async fn names(
         names.extend(object.location.filename().map(str::to_owned));
     }
     Ok(names)
-}
-
-/// Returns the first object that was stored and that is gone.
-pub(super) async fn missing(
-    options: &ArchiveOptions,
-    generation: &ArchiveGeneration,
-    archive: &Archive,
-) -> Result<Option<String>, ArchiveError> {
-    let there = names(options, generation).await?;
-    let mut needed = archive.objects().map(|object| object.to_string());
-    Ok(needed.find(|name| !there.contains(name)))
 }
 
 /// Reads a generation's newest manifest; `None` where it has none.
