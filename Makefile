@@ -26,7 +26,7 @@ else
 endif
 
 .PHONY: test
-test: ## Installs what the tests need and runs all of them.
+test: ## Installs what the tests need and runs the tests of every change.
 	@python3 scripts/test.py $(ARGS)
 
 .PHONY: build
