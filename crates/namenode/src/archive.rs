@@ -371,10 +371,7 @@ impl Archiver {
     /// Returns whether nothing is known that the journal lacks.
     fn is_journal_whole(&self) -> bool {
         let failure = self.state.as_ref().and_then(|state| state.failure.borrow().clone());
-        !matches!(
-            failure,
-            Some(NamenodeFailure::Journal { .. } | NamenodeFailure::Unapplied { .. })
-        )
+        !failure.is_some_and(|failure| failure.is_of_the_journal())
     }
 
     fn group(&self) -> GroupGeneration {
@@ -392,9 +389,11 @@ fn files(directory: &Directory, end: &SharedEnd) -> io::Result<DirectoryFiles> {
     let end = *end.lock();
     let segments = directory.list(FileKind::Journal)?;
     let older = segments.into_iter().filter(|first| *first < end.first);
+    let lengths = older.map(|it| (it, directory.bytes(FileKind::Journal, it)));
     Ok(DirectoryFiles {
         snapshots: directory.list(FileKind::Snapshot)?,
-        segments: older.map(|it| (it, directory.bytes(FileKind::Journal, it))).collect(),
+        // One that a snapshot has replaced since the list has no bytes: it is gone.
+        segments: lengths.filter(|(_, bytes)| *bytes > 0).collect(),
         end,
     })
 }

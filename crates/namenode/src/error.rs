@@ -253,3 +253,35 @@ pub enum NamenodeFailure {
         part: &'static str,
     },
 }
+
+impl NamenodeFailure {
+    /// Returns whether the journal lacks changes, or may: nothing counts as complete then.
+    pub(crate) const fn is_of_the_journal(&self) -> bool {
+        matches!(self, Self::Journal { .. } | Self::Unapplied { .. })
+    }
+
+    /// Returns whether this failure is kept in place of the one before: the first one is kept,
+    /// unless a later one shows that the journal lacks changes.
+    pub(crate) fn replaces(&self, kept: Option<&Self>) -> bool {
+        kept.is_none_or(|kept| self.is_of_the_journal() && !kept.is_of_the_journal())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namenode that gets a notice, and cannot sync its journal while it stops, closes no
+    /// archive.
+    #[test]
+    fn failure_of_the_journal_replaces_one_that_shows_nothing_of_it() {
+        let cause = Arc::new(io::Error::other("no such device"));
+        let cause = JournalFailure::Unsynced { path: "journal-0".into(), cause };
+        let journal = NamenodeFailure::Journal { cause };
+        assert!(NamenodeFailure::Last.replaces(None));
+        assert!(journal.replaces(Some(&NamenodeFailure::Last)));
+        assert!(!NamenodeFailure::Last.replaces(Some(&journal)));
+        assert!(!NamenodeFailure::Left.replaces(Some(&NamenodeFailure::Last)));
+        assert!(!journal.replaces(Some(&journal)), "the first one is shown");
+    }
+}

@@ -176,12 +176,7 @@ impl NamenodeServer {
     pub fn journal_failure(&self) -> Option<NamenodeFailure> {
         let failure = self.state.failure.borrow().clone();
         let is_of_log = |failure: &NamenodeFailure| {
-            matches!(
-                failure,
-                NamenodeFailure::Journal { .. }
-                    | NamenodeFailure::Unapplied { .. }
-                    | NamenodeFailure::GroupLog { .. }
-            )
+            failure.is_of_the_journal() || matches!(failure, NamenodeFailure::GroupLog { .. })
         };
         failure.filter(is_of_log)
     }

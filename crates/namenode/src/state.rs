@@ -99,14 +99,15 @@ impl NamenodeState {
         self.namenode.read().catalog().node_policy(node).map(|(policy, _)| policy)
     }
 
-    /// Notes that the server cannot go on; the first reason stays.
+    /// Notes that the server cannot go on. The first reason stays, unless a later one shows that
+    /// the journal lacks changes: nothing may count as complete then.
     pub(crate) fn fail(&self, failure: NamenodeFailure) {
         self.failure.send_if_modified(|kept| {
-            let is_first = kept.is_none();
-            if is_first {
+            let replaces = failure.replaces(kept.as_ref());
+            if replaces {
                 *kept = Some(failure);
             }
-            is_first
+            replaces
         });
     }
 }

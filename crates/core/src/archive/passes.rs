@@ -223,6 +223,8 @@ pub struct ArchivePasses {
     /// When the older generations are to be removed; `None` if they are.
     older_at: Option<Instant>,
     is_removal_failing: bool,
+    /// The same of the objects of older generations, which are tried less often.
+    is_older_failing: bool,
     /// When another member led, or none; at the start for a namenode alone.
     rested_at: Instant,
     /// By how much the archive was behind when it was claimed.
@@ -252,6 +254,7 @@ impl ArchivePasses {
             compared_at: now,
             older_at: None,
             is_removal_failing: false,
+            is_older_failing: false,
             rested_at: now,
             behind: Millis(0),
             status: None,
@@ -444,6 +447,10 @@ impl ArchivePasses {
         let ArchiveStep::StoreManifest { number, manifest } = &self.step else { return };
         let (number, manifest) = (*number, ArchiveManifest::clone(manifest));
         debug_assert_eq!(manifest.check(), Ok(()), "what is stored can be read back");
+        if self.kind == PassKind::Closing && manifest.is_closed {
+            // What is removed after it is no part of the close, and may take too long.
+            self.close = ArchiveClose::Closed;
+        }
         self.newest = Some(NewestManifest { number, manifest, is_gone: false });
         // One that stays is not the last.
         self.surplus.extend((number > 1).then(|| SurplusObject::Manifest(number - 1)));
@@ -453,10 +460,13 @@ impl ArchivePasses {
     /// Takes whether what was to be removed is. What stays costs room until this generation goes,
     /// and keeps nothing from being stored. Returns whether to log it: it is the first that stays.
     pub fn removed(&mut self, now: Instant, is_removed: bool) -> bool {
-        if matches!(self.step, ArchiveStep::RemoveOlder(_)) {
+        let is_failing = if matches!(self.step, ArchiveStep::RemoveOlder(_)) {
             self.older_at = (!is_removed).then_some(now + OLDER_PAUSE);
-        }
-        let was_failing = replace(&mut self.is_removal_failing, !is_removed);
+            &mut self.is_older_failing
+        } else {
+            &mut self.is_removal_failing
+        };
+        let was_failing = replace(is_failing, !is_removed);
         self.remove_next(now);
         !is_removed && !was_failing
     }
