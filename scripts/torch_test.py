@@ -28,7 +28,10 @@ import bucket_server
 import sanderling
 import torch_state
 from cluster import ROOT, Cluster, until
+from sanderling.errors import TimedOut
+from sanderling.store import Store
 from sanderling.torch import StorageReader, StorageWriter, latest, layout
+from sanderling.torch.places import Stores, newest_beside
 
 # A rank that waits for one that is gone ends by itself.
 RANKS_SECONDS = 240.0
@@ -331,6 +334,38 @@ class ReplaceTest(TorchTest):
         with mock.patch("time.time_ns", return_value=now // 2):
             self.save("/out/3", 3)
         self.assertEqual(latest(self.store, "/out"), "/out/3")
+
+    def test_checkpoint_that_cannot_be_read_hides_no_other_one_from_a_save(self) -> None:
+        # Directories are looked at from the one that was made last on.
+        self.store.mkdir("/out/step-2", parents=True)
+        self.save("/out/step-1", 1)
+        now = time.time_ns()
+        with mock.patch("time.time_ns", return_value=2 * now):
+            self.save("/out/step-2", 2)
+        read, failed = Store.get_into, []
+
+        def get_into(store: Store, path: str, *more: Any) -> int:
+            if path == "/out/step-1/.metadata":
+                failed.append(path)
+                raise TimedOut("it does not answer")
+            return read(store, path, *more)
+
+        with mock.patch.object(Store, "get_into", get_into):
+            self.save("/out/step-3", 3)
+        self.assertTrue(failed)
+        self.assertEqual(latest(self.store, "/out"), "/out/step-3")
+
+    def test_look_at_other_checkpoints_ends_in_time_whatever_hangs(self) -> None:
+        self.save("/out/step-1", 1)
+        stores = Stores(sanderling.connect(self.cluster.namenode, timeout=120))
+        self.assertGreater(newest_beside(stores, "/out/step-2"), 0)
+        self.cluster.pause("namenode")
+        try:
+            began = time.monotonic()
+            self.assertEqual(newest_beside(stores, "/out/step-2"), 0)
+            self.assertLess(time.monotonic() - began, 30)
+        finally:
+            self.cluster.resume("namenode")
 
 
 class PreemptionTest(TorchTest):

@@ -119,6 +119,14 @@ client_methods! {
             PyLeaseRenewer::start(client, caller, JobId(job), Millis(lease_millis))
         }
 
+        /// Returns a client that shares everything with this one, but whose calls take so many
+        /// milliseconds at most; sends no request, so it is never a call id.
+        fn within(&self, timeout_millis: u64) -> Self {
+            let Connection { client, caller } = &self.0;
+            let client = client.with_deadline(Duration::from_millis(timeout_millis));
+            Self::new(client, caller.clone())
+        }
+
         /// Returns what was counted so far; sends no request, so it is never a call id.
         fn metrics(&self, py: Python<'_>) -> PyResult<HashMap<&'static str, f64>> {
             let metrics = self.0.metrics();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanderling_core::client::{DurableWait, DurableWaitStep};
 use sanderling_protocol::limits::{DURABLE_BACKLOG_BYTES, LIST_PAGE_MAX};
 use sanderling_protocol::message::{
     Attributes, Concat, Condition, CreateMode, Durability, DurableReply, DurableRequest,
@@ -10,7 +11,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 use tokio::time::{Instant, sleep};
 
-use crate::client::Client;
+use crate::client::{Client, machine_time};
 use crate::error::ClientError;
 use crate::options::PutOptions;
 
@@ -24,14 +25,6 @@ macro_rules! reply_of {
     };
 }
 pub(crate) use reply_of;
-
-/// First pause between two looks whether a store has everything; each further one is twice as long.
-/// A store that is a directory takes a few milliseconds for a small file.
-const DURABLE_POLL_MIN: Duration = Duration::from_millis(5);
-
-/// Longest such pause. A bucket's write takes 20 to 100 ms, and an object takes several: a wait
-/// ends at most about one of them too late, for five requests a second.
-const DURABLE_POLL_MAX: Duration = Duration::from_millis(200);
 
 impl Client {
     /// Returns an object's metadata, such as its id, kind, length in bytes and whether it is
@@ -213,33 +206,41 @@ impl Client {
 
     /// Waits until the store has everything that was sealed at or below a path before the call, and
     /// until the objects of a store that is adopted are there.
-    /// Returns `None` then; if the time is over before, how far it is.
+    /// Returns `None` then; if the time is over before, how far it is. The wait goes on while the
+    /// namenode does not answer: only `within` ends it, and not the deadline of calls. Its first
+    /// look may take a second, however short `within` is.
     ///
     /// # Errors
     /// [`Refusal::WrongKind`]: the path is in no durable directory; make one with
-    /// [`Client::make_durable`]. [`Refusal::NotFound`]: check the path.
+    /// [`Client::make_durable`]. [`Refusal::NotFound`]: check the path. [`ClientError::TimedOut`]:
+    /// the namenode did not answer in this time; wait again.
     pub async fn wait_durable(
         &self,
         path: &Path,
         within: Duration,
     ) -> Result<Option<Durability>, ClientError> {
-        let until = Instant::now() + within;
-        let mut pause = DURABLE_POLL_MIN;
-        let mut target = None;
+        let began = Instant::now();
+        let mut wait = DurableWait::new(machine_time(within));
         loop {
-            let Some(found) = self.durability(path).await? else {
-                let why = "it is in no durable directory".to_owned();
-                return Err(Refusal::WrongKind { path: path.clone(), why }.into());
+            let look_within = wait.look_within(machine_time(began.elapsed()));
+            let looked = self.with_deadline(look_within.into()).durability(path).await;
+            let now = machine_time(began.elapsed());
+            let next = match looked {
+                Ok(Some(found)) => wait.found(now, found),
+                Ok(None) => {
+                    let why = "it is in no durable directory".to_owned();
+                    return Err(Refusal::WrongKind { path: path.clone(), why }.into());
+                }
+                Err(error) => match wait.failed(now, error.recovery()) {
+                    Some(next) => next,
+                    None => return Err(error),
+                },
             };
-            let target = *target.get_or_insert(found.next);
-            if found.is_copied(target) {
-                return Ok(None);
+            match next {
+                DurableWaitStep::Again { pause } => sleep(pause.into()).await,
+                DurableWaitStep::Copied => return Ok(None),
+                DurableWaitStep::TimeOver(found) => return Ok(Some(*found)),
             }
-            if Instant::now() + pause > until {
-                return Ok(Some(found));
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(DURABLE_POLL_MAX);
         }
     }
 

@@ -175,11 +175,11 @@ class Client:
     """A connection to a cluster, for any number of threads.
 
     Each method waits for its call and returns the result. A client that a `CompletionQueue` has
-    connected returns call ids instead, except from `keep_job` and `metrics`. A call raises an error
-    of `sanderling.errors`: `TimedOut` after the client's timeout, `Unreachable` without a server,
-    `NotAllowed` without the right, and what the method names. In a forked child it raises
-    `RuntimeError`: connect again. A path that is none is `BadRequest`. Offsets, lengths and ids are
-    below 2**64; sizes are in bytes. Objects of JSON are those of `sanderling.metadata`.
+    connected returns call ids instead, except from `keep_job`, `within` and `metrics`. A call
+    raises an error of `sanderling.errors`: `TimedOut` after the client's timeout, `Unreachable`
+    without a server, `NotAllowed` without the right, and what the method names. In a forked child
+    it raises `RuntimeError`: connect again. A path that is none is `BadRequest`. Offsets, lengths
+    and ids are below 2**64; sizes are in bytes. Objects of JSON are those of `sanderling.metadata`.
     """
 
     def __init__(
@@ -473,6 +473,10 @@ class Client:
 
     def fsck(self) -> str:
         """Makes the namenode check its catalog for contradictions; returns the report as JSON."""
+
+    def within(self, timeout_millis: int) -> Client:
+        """Returns a client that shares everything with this one, and whose calls take at most
+        `timeout_millis` milliseconds. Sends no request."""
 
     def metrics(self) -> dict[str, float]:
         """Returns what this client has counted since it connected: calls, bytes, and a stall in

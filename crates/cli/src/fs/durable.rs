@@ -1,7 +1,7 @@
 //! Durable directories: waiting for their stores, and what `fs stat` shows of them.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use sanderling_client::Client;
@@ -33,10 +33,11 @@ pub(crate) struct SyncArgs {
 /// # Errors
 /// A path is in no durable directory, or its store did not get everything in time.
 pub(super) async fn wait(session: &Session, args: SyncArgs) -> Result<(), Failure> {
+    // Shortly before the command is ended, to report what is missing. All paths share this time.
+    let until = Instant::now() + session.limit().map_or(WAIT, |limit| limit.mul_f64(0.9));
     let client = session.client().await?;
-    // Shortly before the command is ended, to report what is missing.
-    let within = session.limit().map_or(WAIT, |limit| limit.mul_f64(0.9));
     for path in &args.paths {
+        let within = until.saturating_duration_since(Instant::now());
         let waited = client.wait_durable(path, within).await;
         let left = waited.map_err(|error| refused::client(&error, &session.namenode))?;
         if let Some(left) = left {

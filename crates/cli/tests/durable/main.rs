@@ -17,3 +17,4 @@ mod renaming;
 mod seen;
 mod spread;
 mod vanishing;
+mod waiting;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from sanderling.errors import (
     Unreachable,
 )
 from sanderling.extras import missing
+from sanderling.metadata import Entry
 from sanderling.store import Store
 from sanderling.torch.layout import HEAD_BYTES, METADATA, sealed_at
 
@@ -27,6 +29,14 @@ TIMEOUT_SECONDS = 60.0
 
 STEP_BYTES = 64 << 20
 """What one call reads or writes at most: each has the whole of the timeout."""
+
+BESIDE_SECONDS = 2.0
+"""How long a save looks at the checkpoints beside it before it seals its own. Chosen, not measured:
+a look takes milliseconds, and a machine that is to end has 30 s for the whole save."""
+
+BESIDE_CALL_SECONDS = 1.0
+"""How long one call of that look takes at most, so that a read that hangs leaves time for others.
+Chosen, not measured."""
 
 
 class File(Protocol):
@@ -133,20 +143,8 @@ class StorePlace:
         store = self._stores.get()
         for entry in store.list(directory):
             path = join(directory, entry.name)
-            head = bytearray(HEAD_BYTES)
-            try:
-                found = store.stat(join(path, METADATA))
-                if found.is_container or found.bytes < HEAD_BYTES:
-                    continue
-                store.get_into(join(path, METADATA), head)
-            except (NotFound, NotADirectory):
-                continue
-            except DataUnavailable:
-                warnings.warn(f"{path} is passed over: bytes of {METADATA} are lost, so it cannot "
-                              "be loaded; delete it", RuntimeWarning)
-                continue
-            if (moment := sealed_at(bytes(head))) is not None:
-                yield (moment, found.object), path
+            if (found := age(store, path)) is not None:
+                yield found, path
 
 
 class CopiedFile:
@@ -230,17 +228,54 @@ def fill(file: Any, buffer: memoryview) -> None:
         done += count
 
 
+def age(store: Store, path: str) -> tuple[int, int] | None:
+    """Returns when the checkpoint of a directory was sealed, and the object of its metadata.
+
+    `None` if the directory has none, or none that can be loaded.
+    """
+    place, head = join(path, METADATA), bytearray(HEAD_BYTES)
+    try:
+        found = store.stat(place)
+        if found.is_container or found.bytes < HEAD_BYTES:
+            return None
+        store.get_into(place, head)
+    except (NotFound, NotADirectory):
+        return None
+    except DataUnavailable:
+        warnings.warn(f"{path} is passed over: bytes of {METADATA} are lost, so it cannot "
+                      "be loaded; delete it", RuntimeWarning)
+        return None
+    moment = sealed_at(bytes(head))
+    return None if moment is None else (moment, found.object)
+
+
 def newest_beside(stores: Stores, path: str) -> int:
     """Returns the time of the newest checkpoint in the directory of a path; 0 without one.
 
-    A checkpoint that cannot be read now, or a directory that a token does not cover, fails no save.
+    A checkpoint that cannot be read now is passed over, and a directory that a token does not cover
+    fails no save. The look ends after about `BESIDE_SECONDS`, whatever hangs; it begins with the
+    directories that were made last.
     """
     parent = path.rstrip("/").rpartition("/")[0] or "/"
-    newest = 0
+    store, until = stores.get(), time.monotonic() + BESIDE_SECONDS
+    entries: list[Entry] = []
     with contextlib.suppress(NotAllowed, TimedOut, Unreachable):
-        for (moment, _), _ in StorePlace(stores).ages(parent):
-            newest = max(newest, moment)
+        entries = hurried(store, BESIDE_SECONDS).list(parent)
+    newest = 0
+    for entry in sorted(entries, key=lambda entry: entry.object, reverse=True):
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        with contextlib.suppress(NotAllowed, TimedOut, Unreachable):
+            found = age(hurried(store, min(left, BESIDE_CALL_SECONDS)), join(parent, entry.name))
+            newest = max(newest, found[0] if found else 0)
     return newest
+
+
+def hurried(store: Store, seconds: float) -> Store:
+    """Returns a store on the same connections, whose calls take at most so many seconds."""
+    native = store._client.within(max(1, int(seconds * 1000)))
+    return Store(native, store.address, store._observer, seconds)
 
 
 def latest(given: Store | str | None, directory: str) -> str | None:

@@ -74,8 +74,9 @@ class StorageWriter(AtDirectory, Interface, BlockingAsyncStager):
     directory has the checkpoint that it had when the save began, or none. So an interrupted save
     left no checkpoint, can be repeated, and of two saves to one directory at the same time one
     fails. Objects of replaced and interrupted saves are deleted by the next save that succeeds
-    there; one that lost bytes is deleted when its save fails. Saves by one writer may overlap, as
-    those of `async_save`.
+    there, but those that still wait for the store of a durable directory by a later one; one that
+    lost bytes is deleted when its save fails. Saves by one writer may overlap, as those of
+    `async_save`.
 
     `where` is a store, or an address as in `sanderling.connect`, also `None`; with an address
     each process connects itself. With `overwrite`, a checkpoint that is there already is replaced;
