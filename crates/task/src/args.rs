@@ -146,6 +146,9 @@ pub struct ChildArgs {
     /// The process id of the parent, which may have ended by now.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) parent: Option<i32>,
+    /// Let the command run `task init` of this very program: these are its last words.
+    #[arg(long)]
+    pub(crate) init: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

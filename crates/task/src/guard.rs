@@ -52,11 +52,11 @@ struct GuardProcess {
 
 impl Guard {
     /// Guards a child of this process, which was not waited for yet, and which may run until the
-    /// end of a lease. Prints when it has no guard any more, and when it has one again.
+    /// end of a lease. Prints when it has no guard, also at first, and when it has one again.
     ///
     /// # Errors
-    /// The kernel is older than Linux 5.3, or starts no process: the signal of the parent's death
-    /// alone has to do, and nothing stops the process at the end of its lease.
+    /// The kernel names no process by a descriptor, as before Linux 5.3: the signal of the parent's
+    /// death alone has to do, and nothing stops the process at the end of its lease.
     pub(crate) fn start(
         pid: Option<u32>,
         lease: LeaseEnd,
@@ -67,7 +67,7 @@ impl Guard {
         let pid = pid.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         // By its number the guard could meet another process later.
         let task = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
-        let first = GuardProcess::start(&task, lease.clone(), None)?;
+        let first = GuardProcess::start(&task, lease.clone(), None);
         Ok(Self(tokio::spawn(replaced(first, task, lease, output))))
     }
 }
@@ -93,30 +93,39 @@ impl GuardProcess {
     }
 }
 
-/// Starts another guard each time one has ended although its pipe is open, as by `kill -9`. Prints
-/// once that none can be started, until one is.
-async fn replaced(mut guard: GuardProcess, task: OwnedFd, lease: LeaseEnd, output: Output) {
-    let mut is_missing = false;
+/// Starts another guard each time one has ended although its pipe is open, as by `kill -9`, and
+/// where none could be started, the first one included. Prints once that none can be, until one is.
+async fn replaced(
+    mut next: Result<GuardProcess, Failure>,
+    task: OwnedFd,
+    lease: LeaseEnd,
+    output: Output,
+) {
+    let (mut is_missing, mut flag) = (false, None);
     loop {
-        let _ = guard.child.wait().await;
-        sleep(REPLACED_AFTER).await;
-        let next = GuardProcess::start(&task, lease.clone(), Some(REPLACES));
-        match &next {
-            Ok(_) if is_missing => output.note("the command is stopped again if the lock is lost"),
-            Err(failure) if !is_missing => {
-                let (cause, pause) = (&failure.cause, units::duration(REPLACED_AFTER));
-                output.note(format_args!(
-                    "the command is not stopped if the lock is lost: {cause}. Another guard is \
-                     tried every {pause}. If none starts, make room for processes, or end this \
-                     runner and start it again"
-                ));
+        match next {
+            Ok(mut guard) => {
+                if is_missing {
+                    output.note("the command is stopped again if the lock is lost");
+                }
+                // Only now there was one that may have stopped processes.
+                (is_missing, flag) = (false, Some(REPLACES));
+                let _ = guard.child.wait().await;
             }
-            _ => {}
+            Err(failure) => {
+                if !is_missing {
+                    let (cause, pause) = (&failure.cause, units::duration(REPLACED_AFTER));
+                    output.note(format_args!(
+                        "the command is not stopped if the lock is lost: {cause}. Another guard is \
+                         tried every {pause}. If none starts, make room for processes, or end this \
+                         runner and start it again"
+                    ));
+                }
+                is_missing = true;
+            }
         }
-        is_missing = next.is_err();
-        if let Ok(next) = next {
-            guard = next;
-        }
+        sleep(REPLACED_AFTER).await;
+        next = GuardProcess::start(&task, lease.clone(), flag);
     }
 }
 

@@ -16,7 +16,6 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, setsid, wait,
 };
 use sanderling_command::failure::{Exit, Failure, FailureKind};
-use sanderling_command::process;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -27,6 +26,7 @@ use crate::descriptors::problems;
 use crate::inherited::{keep_from_children, receive_descriptor};
 use crate::init_command::{CriuWork, InitCommand};
 use crate::namespaces::{InitReply, InitRequest, TaskEnd, words_of};
+use crate::own_program::{self, own_program};
 
 /// Process ids below it are left to this process and to CRIU, so that those of the task are free
 /// when it is restored. The kernel leaves as many out when it begins again from the lowest.
@@ -100,7 +100,10 @@ pub(crate) fn run() -> Result<(), Failure> {
         let cause = "task init is process 1 of namespaces that `sanderling task run` makes";
         return Err(Failure::usage(cause));
     }
+    // Its program, too, by which it was started: it is open here, and in no process of the task.
     keep_from_children().map_err(failed)?;
+    // Else it would have the name of that.
+    let _ = std::fs::write("/proc/self/comm", own_program::NAME);
     // A signal that stops the group of the runner's processes would stop this one, too, and leave
     // the command, which has a session of its own.
     let _ = setsid();
@@ -197,7 +200,7 @@ impl Init {
         std::fs::write(LAST_PID, (TASK_PIDS_FROM - 1).to_string())?;
         let [out, err] = self.pipes()?;
         let pipes = [name_of(&out)?, name_of(&err)?];
-        let program = process::program();
+        let program = own_program();
         let mut command = program.map_err(|failure| InitError::NoProgram(Box::new(failure)))?;
         command.args(["task", "child", "--session", "--"]).args(words);
         if is_restored {

@@ -49,6 +49,7 @@ mod runner;
 mod running;
 mod state;
 mod state_lock;
+mod state_replacement;
 mod supervise;
 mod task_failure;
 mod unfinished;
@@ -172,6 +173,10 @@ pub fn run_own(words: &[OsString]) -> Option<Result<(), Failure>> {
 fn child_args(words: &[OsString]) -> Option<ChildArgs> {
     let end = words.iter().position(|word| word == "--")?;
     let (flags, command) = (&words[..end], words[end + 1..].to_vec());
+    let (flags, init) = match flags {
+        [flags @ .., last] if last == "--init" => (flags, true),
+        flags => (flags, false),
+    };
     let (session, parent) = match flags {
         [] => (false, None),
         [flag] if flag == "--session" => (true, None),
@@ -181,7 +186,7 @@ fn child_args(words: &[OsString]) -> Option<ChildArgs> {
         }
         _ => return None,
     };
-    (!command.is_empty()).then_some(ChildArgs { session, parent, command })
+    (!command.is_empty()).then_some(ChildArgs { session, parent, init, command })
 }
 
 /// Replaces this process by a command that gets SIGKILL when its parent ends, or that has a session
@@ -199,8 +204,18 @@ fn become_command(args: &ChildArgs) -> Failure {
     if let Err(failure) = prepared {
         return failure;
     }
-    let words = &args.command[..];
-    let [program, arguments @ ..] = words else {
+    let mut words = args.command.clone();
+    if args.init {
+        match own_program::inherited_program() {
+            Ok(own) => {
+                words.push(own.get_program().to_owned());
+                words.extend(own.get_args().map(ToOwned::to_owned));
+                words.extend(["task", "init"].map(OsString::from));
+            }
+            Err(failure) => return failure,
+        }
+    }
+    let [program, arguments @ ..] = &words[..] else {
         return Failure::usage("no command");
     };
     let error = std::process::Command::new(program).args(arguments).exec();
@@ -224,7 +239,9 @@ mod tests {
     fn words_of_a_child_mean_what_its_command_line_reads() {
         for words in [
             &["--session", "--", "sh", "-c", "exit 3"][..],
-            &["--parent", "77", "--", "unshare", "--fork", "--", "sanderling", "task", "init"],
+            &["--parent", "77", "--init", "--", "unshare", "--fork", "--"],
+            &["--init", "--", "true"],
+            &["--init", "--parent", "77", "--", "true"],
             &["--", "true", "--json"],
             &["--parent=77", "--", "true"],
             &["--session", "--parent", "77", "--", "true"],
@@ -238,7 +255,7 @@ mod tests {
             let Some(args) = child_args(&words) else { continue };
             let line = Line::try_parse_from([OsString::from("child")].into_iter().chain(words));
             let read = line.expect("the command line takes them, too").args;
-            let all = |it: ChildArgs| (it.session, it.parent, it.command);
+            let all = |it: ChildArgs| (it.session, it.parent, it.init, it.command);
             assert_eq!(all(args), all(read));
         }
         let is_read = |words: &[&str]| {

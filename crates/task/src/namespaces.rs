@@ -23,6 +23,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::inherited::send_descriptor;
 use crate::lease::{LeaseEnd, LeasePipe};
+use crate::own_program::own_program;
 
 /// What the runner requests of the init process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -110,17 +111,17 @@ impl TaskNamespaces {
         let (own, other) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
         let (ends, pipe) = LeasePipe::open(lease.clone()).map_err(failed)?;
         send_descriptor(&own, ends.as_fd()).map_err(failed)?;
-        let program = process::program()?;
         // The command that dies with this process becomes `unshare`, which kills process 1.
-        let mut command = process::program()?;
-        command.args(["task", "child", "--parent", &std::process::id().to_string(), "--"]);
+        let mut command = own_program()?;
+        let parent = std::process::id().to_string();
+        command.args(["task", "child", "--parent", &parent, "--init", "--"]);
         command.args(["unshare", "--fork", "--pid", "--mount-proc"]);
         command.arg("--kill-child=KILL");
         if has_own_network {
             command.arg("--net");
         }
-        command.arg("--").arg(program.get_program()).args(program.get_args());
-        command.args(["task", "init"]);
+        // The words of process 1 follow.
+        command.arg("--");
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.env_remove("SANDERLING_TASK_RESTORED");
         command.stdin(Stdio::from(OwnedFd::from(other)));

@@ -1,8 +1,10 @@
 //! This program, as a runner starts it again beside itself.
 
+use std::os::fd::IntoRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::fs::{Mode, OFlags, open};
 use sanderling_command::failure::Failure;
 use sanderling_command::process;
 
@@ -19,10 +21,29 @@ pub(crate) const NAME: &str = "sanderling";
 /// # Errors
 /// As [`process::program`].
 pub(crate) fn own_program() -> Result<Command, Failure> {
-    if std::env::var_os(process::PROGRAM).is_some_and(|words| !words.is_empty()) {
+    if is_other() {
         return process::program();
     }
     let mut command = Command::new(OWN);
     command.arg0(NAME);
     Ok(command)
+}
+
+/// Returns the command that runs this very program from the one that this process becomes: its
+/// descriptor stays open there, until the program that has it closes it.
+///
+/// # Errors
+/// As [`process::program`].
+pub(crate) fn inherited_program() -> Result<Command, Failure> {
+    match open(OWN, OFlags::PATH, Mode::empty()) {
+        Ok(opened) if !is_other() => {
+            Ok(Command::new(format!("/proc/self/fd/{}", opened.into_raw_fd())))
+        }
+        _ => process::program(),
+    }
+}
+
+/// Returns whether a variable of the environment names the program.
+fn is_other() -> bool {
+    std::env::var_os(process::PROGRAM).is_some_and(|words| !words.is_empty())
 }

@@ -15,7 +15,7 @@ use sanderling_command::failure::Failure;
 
 use crate::backend::hex;
 use crate::encryption::drawn;
-use crate::state::{make_private, remove_any};
+use crate::state_replacement::{make_private, remove_any};
 
 /// How the names of all of them begin, and end. Directories with other names are no runner's.
 const PREFIX: &str = "sanderling-";

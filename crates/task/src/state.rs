@@ -16,13 +16,13 @@ use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, FramingError, StateEnt
 
 use crate::backend::hex;
 use crate::encryption::drawn;
+use crate::state_replacement::{
+    ReplacedState, UNPACKING, is_old, is_unpacking, make_private, remove_any,
+};
 use crate::task_failure::TaskFailure;
 
 /// What the task writes when its state is complete. It is no part of the state.
 pub(crate) const DONE: &str = "done";
-
-/// How the name of a directory begins in which a state is unpacked before it takes its place.
-const UNPACKING: &str = ".sanderling-restoring";
 
 /// How often a state is read that changes meanwhile; then the dump fails, and the next one reads
 /// it. Chosen, not measured.
@@ -238,7 +238,7 @@ impl ListedState {
         for entry in fs::read_dir(directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.strip_prefix(root).expect("it is below the root");
-            if name == Path::new(DONE) || is_unpacking(name) {
+            if name == Path::new(DONE) || is_unpacking(name.as_os_str()) {
                 continue;
             }
             let metadata = fs::symlink_metadata(&path).map_err(|error| unread(&path, error))?;
@@ -272,6 +272,8 @@ pub(crate) struct Unpacking {
     directory: PathBuf,
     /// Where it unpacks, below the state directory.
     place: PathBuf,
+    /// In the names of that, and of what it replaces.
+    id: String,
     held: Vec<u8>,
     layout: Option<StateLayout>,
     at: u64,
@@ -282,19 +284,20 @@ pub(crate) struct Unpacking {
 impl Unpacking {
     /// Begins below a state directory, which is made if it does not exist. The caller has it for
     /// itself alone: what was unpacked there before was left by a process that was killed, and is
-    /// removed.
+    /// removed. What such a process had moved aside stays until a restore has succeeded.
     ///
     /// # Errors
     /// The directory cannot be written.
     pub(crate) fn new(directory: &Path) -> Result<Self, Failure> {
         make_private(directory)?;
-        for left in left_in(directory)? {
+        for left in left_in(directory)?.into_iter().filter(|path| !is_old(path)) {
             remove_any(&left).map_err(|error| Failure::file(&left, error))?;
         }
-        let place = directory.join(format!("{UNPACKING}-{}", hex(&drawn::<8>())));
+        let id = hex(&drawn::<8>());
+        let place = directory.join(format!("{UNPACKING}-{id}"));
         make_private(&place)?;
-        let directory = directory.to_owned();
-        Ok(Self { directory, place, held: Vec::new(), layout: None, at: 0, next: 0, file: None })
+        let (directory, held) = (directory.to_owned(), Vec::new());
+        Ok(Self { directory, place, id, held, layout: None, at: 0, next: 0, file: None })
     }
 
     /// Takes the next bytes of the stream.
@@ -371,14 +374,14 @@ impl Unpacking {
     /// Ends: sets the permissions, and replaces what was in the state directory.
     ///
     /// # Errors
-    /// The stream is cut, or the directory cannot be written.
+    /// The stream is cut, or the directory cannot be written. What was in it is still there.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let is_whole = self.layout.as_ref().is_some_and(|layout| self.at == layout.bytes);
         let Some(layout) = self.layout.as_ref().filter(|_| is_whole) else {
             return Err(TaskFailure::BadGeneration.failure(Exit::Failure, "its stream is cut"));
         };
         let place = &self.place;
-        let set = |place: &Path, is_wanted: fn(&EntryKind) -> bool| {
+        let set = |place: &Path, is_wanted: fn(&EntryKind) -> bool| -> Result<(), Failure> {
             // What is in a directory before the directory.
             let wanted = layout.entries.iter().rev().filter(|entry| is_wanted(&entry.kind));
             for entry in wanted {
@@ -390,19 +393,12 @@ impl Unpacking {
         };
         set(place, |kind| matches!(kind, EntryKind::File { .. }))?;
         let failed = |error: io::Error| Failure::file(&self.directory, error);
-        for entry in fs::read_dir(&self.directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            if path != *place {
-                remove_any(&path).map_err(failed)?;
-            }
-        }
-        for entry in fs::read_dir(place).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            fs::rename(entry.path(), self.directory.join(entry.file_name())).map_err(failed)?;
-        }
+        let replaced = ReplacedState::replace(&self.directory, place, &self.id)?;
         fs::remove_dir(place).map_err(failed)?;
         // A directory that its owner may not write to cannot be moved out of the place.
-        set(&self.directory, |kind| matches!(kind, EntryKind::Directory))
+        set(&self.directory, |kind| matches!(kind, EntryKind::Directory))?;
+        replaced.remove();
+        Ok(())
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
@@ -417,14 +413,8 @@ impl Drop for Unpacking {
     }
 }
 
-/// Returns whether a path below a state directory is one in which a state is unpacked.
-fn is_unpacking(below: &Path) -> bool {
-    let is_direct = below.components().count() == 1;
-    is_direct && below.as_os_str().as_bytes().starts_with(UNPACKING.as_bytes())
-}
-
 /// Returns what has a name in a state directory under which states are unpacked. It is no part of
-/// the state, and the next restore removes it.
+/// the state, and the next restore that succeeds has removed it.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -433,47 +423,11 @@ pub(crate) fn left_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut left = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if is_unpacking(Path::new(&entry.file_name())) {
+        if is_unpacking(&entry.file_name()) {
             left.push(entry.path());
         }
     }
     Ok(left)
-}
-
-/// Makes a directory for its owner alone; one that exists stays as it is.
-pub(crate) fn make_private(path: &Path) -> Result<(), Failure> {
-    let made = fs::DirBuilder::new();
-    let made = {
-        use std::os::unix::fs::DirBuilderExt;
-        let mut made = made;
-        made.recursive(true).mode(0o700).create(path)
-    };
-    made.map_err(|error| Failure::file(path, error))
-}
-
-/// Removes a file, or a directory with what is in it, also if its owner may not write to it.
-pub(crate) fn remove_any(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path)?.is_dir() {
-        return fs::remove_file(path);
-    }
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            make_removable(path)?;
-            fs::remove_dir_all(path)
-        }
-        removed => removed,
-    }
-}
-
-fn make_removable(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            make_removable(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// Writes bytes at a file's position. Zeros are left out: the file is as long as it will be, and
@@ -488,6 +442,7 @@ fn write_sparse(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state_replacement::OLD;
 
     /// Collects a stream; `meanwhile` is called before each chunk, with how often the stream began
     /// again.
@@ -685,6 +640,26 @@ mod tests {
         unpacking.finish().unwrap();
         assert_eq!(stream(&to).unwrap(), bytes);
         assert!(to.join("below").join(UNPACKING).is_dir());
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
+    }
+
+    /// Only a restore that succeeds removes it.
+    #[test]
+    fn what_a_killed_restore_had_moved_aside_stays_until_one_succeeds() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        fs::create_dir_all(&from).unwrap();
+        fs::write(from.join("file"), b"new").unwrap();
+        let aside = to.join(format!("{OLD}-0123"));
+        fs::create_dir_all(&aside).unwrap();
+        fs::write(aside.join("file"), b"old").unwrap();
+        let bytes = stream(&from).unwrap();
+        drop(Unpacking::new(&to).unwrap());
+        assert_eq!(fs::read(aside.join("file")).unwrap(), b"old");
+        let mut unpacking = Unpacking::new(&to).unwrap();
+        unpacking.push(&bytes).unwrap();
+        unpacking.finish().unwrap();
+        assert_eq!(stream(&to).unwrap(), bytes);
         assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use sanderling_command::failure::{Exit, Failure, FailureKind};
 
-use crate::state::make_private;
+use crate::state_replacement::make_private;
 
 /// A state directory that no other process uses, until this is dropped.
 #[derive(Debug)]

@@ -5,20 +5,27 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path as LocalPath;
 use std::process::{Command, Stdio};
 
-use super::cluster::{SOON, run, sanderling, until};
+use super::cluster::{SOON, program_at, run, sanderling, until};
 use super::{Killed, Place};
 
 impl Place {
     fn of_bag(&self, verb: &str) -> Command {
-        let mut command = sanderling();
+        self.of_bag_by(sanderling(), verb)
+    }
+
+    fn of_bag_by(&self, mut command: Command, verb: &str) -> Command {
         let backend = format!("dir:{}", self.path("backend").display());
         command.args(["task", verb, "--bag", "bag", "--backend", &backend]);
         command
     }
 
     fn agent(&self, criu: &LocalPath) -> Killed {
+        self.agent_by(sanderling(), criu)
+    }
+
+    fn agent_by(&self, program: Command, criu: &LocalPath) -> Killed {
         let log = OpenOptions::new().create(true).append(true).open(self.path("agents.log"));
-        let mut command = self.of_bag("agent");
+        let mut command = self.of_bag_by(program, "agent");
         command.args(["--market", "spot", "--driver", "criu", "--interval", "200ms"]);
         command.arg("--key").arg(self.path("key")).arg("--criu").arg(criu);
         command.stdout(Stdio::null()).stderr(log.expect("a log"));
@@ -66,4 +73,38 @@ fn task_that_criu_cannot_restore_here_is_tried_rarely_and_goes_on_elsewhere() {
     let shown = run(place.of_bag("bag").arg("--wait"));
     assert_eq!(shown.code, 0, "{shown} {}", place.text("agents.log"));
     drop(third);
+}
+
+/// As at an upgrade: another program has the name of the agent's.
+#[test]
+fn agent_whose_program_was_replaced_starts_its_next_task() {
+    let Some(place) = Place::new("agent_whose_program_was_replaced") else { return };
+    let (begun, go) = (place.path("begun"), place.path("go"));
+    let script = format!(
+        "echo $SANDERLING_TASK_NUMBER >> '{}'; while [ ! -e '{}' ]; do sleep 0.05; done",
+        begun.display(),
+        go.display()
+    );
+    let mut submit = place.of_bag("submit");
+    submit.args(["--count", "2", "--time", "1h", "--deadline", "10h", "--", "sh", "-c", &script]);
+    let submitted = run(&mut submit);
+    assert_eq!(submitted.code, 0, "{submitted}");
+    let program = place.path("sanderling");
+    // This process never has it open for writing: one that it starts meanwhile would, too.
+    let copied = Command::new("cp").arg(sanderling().get_program()).arg(&program).status();
+    assert!(copied.expect("cp").success());
+    let agent = place.agent_by(program_at(&program), &place.criu);
+    let started = || {
+        let begun = std::fs::read_to_string(&begun).unwrap_or_default();
+        begun.lines().count()
+    };
+    until("a task is started", SOON, || (started() == 1).then_some(()));
+    let other = place.path("other");
+    std::fs::write(&other, "another release").expect("written");
+    std::fs::rename(&other, &program).expect("replaced");
+    std::fs::write(&go, "").expect("written");
+    until("the next task is started", SOON, || (started() == 2).then_some(()));
+    let shown = run(place.of_bag("bag").arg("--wait"));
+    assert_eq!(shown.code, 0, "{shown} {}", place.text("agents.log"));
+    drop(agent);
 }

@@ -349,3 +349,27 @@ fn agent_without_enough_memory_reports_it() {
         log.contains("none starts here").then_some(())
     });
 }
+
+/// Before its agent starts, and while a task runs.
+#[test]
+fn bag_without_one_of_its_directories_is_done() {
+    for directory in ["ended", "progress", "agents"] {
+        let place = Place::new();
+        let (started, go) = (place.path("started"), place.path("go"));
+        let (started, go) = (started.display(), go.display());
+        let wait = format!("touch {started}; while [ ! -e {go} ]; do sleep 0.05; done");
+        submit(&place, &["--count", "2"], &wait);
+        let removed = place.path("backend/@bag").join(directory);
+        std::fs::remove_dir_all(&removed).expect("removed");
+        let mut agent = place.agent("spot", &[]);
+        until_there(&place, "started");
+        assert!(removed.exists(), "{directory}");
+        take_away(removed);
+        std::fs::write(place.path("go"), "").expect("written");
+        until_there(&place, "backend/@bag/ended/000001");
+        until_there(&place, "backend/@bag/ended/000002");
+        let (code, view) = place.show(&["--wait"]);
+        assert_eq!((code, &view["ended"]), (0, &2.into()), "{directory}: {view}");
+        assert!(agent.wait().expect("waited for").success(), "{directory}");
+    }
+}

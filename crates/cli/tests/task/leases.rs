@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::bag::send;
 use crate::cluster::relay::Relay;
-use crate::cluster::tasks::{ELSEWHERE, TaskPlace, TaskRunner, is_root};
+use crate::cluster::tasks::{ELSEWHERE, TaskPlace, TaskRunner, is_root, library};
 use crate::cluster::{Cluster, SOON, block_on, take_away, until};
 use rustix::process::Signal;
 use sanderling_protocol::Header;
@@ -431,6 +431,33 @@ fn guard_that_cannot_be_started_again_is_noted_once_and_tried_until_it_can() {
     pass(Duration::from_secs(1));
     assert_eq!(runner.log().matches(missing).count(), 1, "{}", runner.log());
     link();
+    runner.until_logged("the command is stopped again if the lock is lost", 1);
+    take_away(backend.join("count"));
+    place.until_stopped(&run);
+    runner.kill();
+}
+
+/// The first one, too. The kernel starts a guard when there is room for processes.
+#[test]
+fn first_guard_that_cannot_be_started_is_noted_once_and_tried_until_it_can() {
+    let directory = TempDir::new().expect("a directory");
+    let backend = directory.path().join("backend");
+    let mut place = Ticking::new(TaskPlace::in_directory(&backend, 0));
+    let Some(library) = library(directory.path(), include_str!("fail_guards.c")) else {
+        return eprintln!("SKIPPED: no C compiler");
+    };
+    let condition = directory.path().join("fails");
+    std::fs::write(&condition, "").expect("written");
+    place.0.variables = vec![("LD_PRELOAD", library), ("FAIL_IF", condition.clone())];
+    let mut runner = place.start("runner", &[], &LOCK_AGE);
+    let run = place.until_run(None);
+    place.0.until_after(0, &mut runner);
+    let missing = "the command is not stopped if the lock is lost: the task is not guarded";
+    runner.until_logged(missing, 1);
+    // As long as some attempts.
+    pass(Duration::from_secs(1));
+    assert_eq!(runner.log().matches(missing).count(), 1, "{}", runner.log());
+    std::fs::remove_file(&condition).expect("it is there");
     runner.until_logged("the command is stopped again if the lock is lost", 1);
     take_away(backend.join("count"));
     place.until_stopped(&run);

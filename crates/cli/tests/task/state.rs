@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path as LocalPath;
 use std::process::{Command, Stdio};
 
-use crate::cluster::tasks::TaskPlace;
+use crate::cluster::tasks::{Mounted, TaskPlace, is_root};
 use crate::cluster::{Killed, SOON, run, sanderling, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -350,4 +350,37 @@ fn task_that_reports_a_failed_write_gets_the_next_signal_at_a_notice() {
     assert_eq!(restored.code, 0, "{restored}");
     let count = fs::read_to_string(path("to/n")).expect("restored");
     assert!(count.trim().parse::<u32>().is_ok_and(|count| count >= 2), "{count}");
+}
+
+#[test]
+fn restore_over_a_directory_with_a_mount_below_it_leaves_what_was_there() {
+    if !is_root("restore_over_a_directory_with_a_mount") {
+        return;
+    }
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(&directory.path().join("backend"), 0);
+    let mut runner = place.runner("runner", &[], &[]);
+    place.until_after(0, &mut runner);
+    runner.kill();
+    let to = place.path("restored");
+    for point in ["mounted", "m/below/mounted"] {
+        fs::create_dir_all(&to).expect("made");
+        let names = ["a", "b", "y", "z"];
+        for name in names {
+            fs::write(to.join(name), name).expect("written");
+        }
+        let mounted = Mounted::memory(&to.join(point), "size=1m");
+        let file = to.join(point).join("file");
+        fs::write(&file, "file").expect("written");
+        let before = fs::read_dir(&to).expect("readable").count();
+        let restored = run(place.task("restore").arg("--state").arg(&to));
+        assert_ne!(restored.code, 0, "{point}: {restored}");
+        for name in names {
+            assert_eq!(fs::read_to_string(to.join(name)).expect("it is there"), name);
+        }
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "file");
+        assert_eq!(fs::read_dir(&to).expect("readable").count(), before, "{point}");
+        drop(mounted);
+        place.restored();
+    }
 }

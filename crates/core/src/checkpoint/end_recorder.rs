@@ -25,8 +25,8 @@ pub enum EndWork {
     ListBegun,
     /// Look whether the bag is there.
     LookAtBag,
-    /// Look whether this run has the task's lock: after the look at the bag, as the process may
-    /// have been stopped for long before.
+    /// Look whether this run has the task's lock, and at the bag once more at the same time: after
+    /// the look at the bag, as the process may have been stopped for long before.
     LookAtLock,
     /// Read how far the task was before this run.
     ReadProgress,
@@ -51,7 +51,7 @@ pub enum EndInput {
     KeySeen(Vec<KeyEvidence>),
     /// [`EndWork::ListBegun`]: the numbers of these tasks.
     BegunListed(Vec<u32>),
-    /// [`EndWork::LookAtBag`].
+    /// [`EndWork::LookAtBag`]; or [`EndWork::LookAtLock`], if the bag is absent by then.
     BagSeen {
         /// Whether the bag is there. One that is absent may be in a backend that is away.
         is_there: bool,
@@ -249,7 +249,11 @@ mod tests {
             assert_eq!(then(&mut recorder, EndInput::Paused), EndWork::LookAtBag);
         }
         let absent = EndInput::BagSeen { is_there: false };
-        assert_eq!(then(&mut recorder, absent), PAUSE, "its backend may be away");
+        assert_eq!(then(&mut recorder, absent.clone()), PAUSE, "its backend may be away");
+        recorder.handle(false, EndInput::Paused);
+        recorder.handle(false, EndInput::BagSeen { is_there: true });
+        assert_eq!(recorder.work(), EndWork::LookAtLock);
+        assert_eq!(then(&mut recorder, absent), PAUSE, "it was there a moment before");
     }
 
     #[test]
@@ -275,6 +279,9 @@ mod tests {
         assert_eq!(then(&mut taken, lost), EndWork::Taken);
         let mut gone = recorder(TaskRunEnd::Ended, 0);
         assert_eq!(then(&mut gone, EndInput::Useless), EndWork::Useless);
+        let mut anew = recorder(TaskRunEnd::Ended, 0);
+        anew.handle(false, EndInput::BagSeen { is_there: true });
+        assert_eq!(then(&mut anew, EndInput::Useless), EndWork::Useless, "found with the lock");
     }
 
     #[test]

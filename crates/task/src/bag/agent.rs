@@ -116,6 +116,9 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
     let backend = TaskBackend::open(&session, &args.storage.backend).await?;
     let store = BagStore::of(&backend, &args.bag.0)?;
     let bag = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
+    if let Err(failure) = store.make_directories().await {
+        session.output.note(format_args!("{failure}"));
+    }
     store.clear_unfinished(args.storage.lock_age.0);
     store.report_strange(bag.tasks, |strange| session.output.note(strange)).await?;
     let settings = AgentSettings {
@@ -269,7 +272,7 @@ impl Agent<'_> {
         let place = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
         let failed = Some(format!("{place} is no directory, so that no agent can run the task"));
         let (at, agent, market) = (wall_clock(), self.id.clone(), self.args.market);
-        self.store.put_ended(number, &Ended { at, agent, market, failed }).await?;
+        self.store.put_ended(&self.bag, number, &Ended { at, agent, market, failed }).await?;
         Ok(AgentInput::BlockedRecorded)
     }
 
@@ -386,7 +389,8 @@ impl Agent<'_> {
     /// Begins to write the record of this agent.
     fn write_record(&mut self, load: &AgentLoad) {
         let (store, id, record) = (self.store.clone(), self.id.clone(), self.record(load));
-        self.writes.spawn(async move { store.put_agent(&id, &record).await });
+        let bag = Arc::clone(&self.bag);
+        self.writes.spawn(async move { store.put_agent(&bag, &id, &record).await });
     }
 
     fn record(&self, load: &AgentLoad) -> AgentRecord {
@@ -424,7 +428,7 @@ impl Agent<'_> {
         // One that is on its way would take this one back.
         while self.writes.join_next().await.is_some() {}
         let record = self.record(&AgentLoad::default());
-        self.store.put_agent(&self.id, &record).await
+        self.store.put_agent(&self.bag, &self.id, &record).await
     }
 
     /// Ends the runs of a bag that is gone; returns how that was found.

@@ -99,7 +99,7 @@ impl RunRecord for EndRecord {
             // Another bag may have the name by now. The lock is looked at last of all, as this
             // process may have been stopped for long before.
             if self.store.has(&self.bag).await? && lock.may_remove().await? {
-                self.store.put_progress(self.number, progress).await?;
+                self.store.put_progress(&self.bag, self.number, progress).await?;
             }
             Ok(())
         })
@@ -138,12 +138,10 @@ impl EndRecord {
                     let looked = watch.look(&self.store, &self.bag).await;
                     looked.map(|is_there| EndInput::BagSeen { is_there })
                 }
-                EndWork::LookAtLock => {
-                    lock.is_held().await.map(|is_held| EndInput::LockSeen { is_held })
-                }
+                EndWork::LookAtLock => self.look_at_lock(lock).await,
                 EndWork::ReadProgress => self.read_progress().await.map(EndInput::ProgressRead),
                 EndWork::WriteProgress(progress) => {
-                    let written = self.store.put_progress(self.number, progress).await;
+                    let written = self.store.put_progress(&self.bag, self.number, progress).await;
                     written.map(|()| EndInput::Written)
                 }
                 EndWork::WriteEnd => {
@@ -172,6 +170,16 @@ impl EndRecord {
             }
             recorder.handle(self.session.ended.is_cancelled(), input);
         }
+    }
+
+    /// Looks at the lock, and at the bag once more: another one may have got its name since.
+    async fn look_at_lock(&self, lock: &TaskLock) -> Result<EndInput, Failure> {
+        let looks = tokio::join!(self.store.has(&self.bag), lock.is_held());
+        let (is_there, is_held) = (looks.0?, looks.1?);
+        Ok(match is_there {
+            true => EndInput::LockSeen { is_held },
+            false => EndInput::BagSeen { is_there },
+        })
     }
 
     /// Returns the failure of a run whose lock another agent has.
@@ -224,7 +232,7 @@ impl EndRecord {
         let failed = failure.map(|failure| failure.cause.clone());
         let (agent, market) = (self.agent.clone(), self.market);
         let ended = Ended { at: wall_clock(), agent, market, failed };
-        self.store.put_ended(self.number, &ended).await
+        self.store.put_ended(&self.bag, self.number, &ended).await
     }
 }
 

@@ -200,9 +200,38 @@ impl BagStore {
         TaskFailure::BagGone.failure(Exit::NotFound, cause).next(next)
     }
 
+    /// Makes the directories of the bag that are missing: somebody may have removed them.
+    pub(super) async fn make_directories(&self) -> Result<(), Failure> {
+        self.backend.make(&DIRECTORIES).await
+    }
+
+    /// Makes the directories again after a write that has failed as its directory is missing, if
+    /// the bag is there. Returns whether the write may succeed now.
+    async fn are_made_again(
+        &self,
+        bag: &BagRecord,
+        failure: Option<&Failure>,
+    ) -> Result<bool, Failure> {
+        let is_missing = failure.is_some_and(|failure| failure.exit == Exit::NotFound);
+        if !is_missing || !self.has(bag).await? {
+            return Ok(false);
+        }
+        self.make_directories().await?;
+        Ok(true)
+    }
+
+    /// Writes a record, whatever has its name.
+    async fn replace(&self, bag: &BagRecord, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+        let written = self.backend.replace(name, bytes.clone()).await;
+        if self.are_made_again(bag, written.as_ref().err()).await? {
+            return self.backend.replace(name, bytes).await;
+        }
+        written
+    }
+
     /// Writes the bag's record; returns whether there was none.
     pub(super) async fn create(&self, record: &BagRecord) -> Result<bool, Failure> {
-        self.backend.make(&DIRECTORIES).await?;
+        self.make_directories().await?;
         self.backend.put_absent("bag", encoded(record)).await
     }
 
@@ -286,10 +315,11 @@ impl BagStore {
     /// Writes how far a task is. Only for the holder of its lock.
     pub(super) async fn put_progress(
         &self,
+        bag: &BagRecord,
         number: u32,
         progress: TaskProgress,
     ) -> Result<(), Failure> {
-        self.backend.replace(&named("progress", number), encoded(&progress)).await
+        self.replace(bag, &named("progress", number), encoded(&progress)).await
     }
 
     /// Returns which of so many tasks have ended.
@@ -340,8 +370,18 @@ impl BagStore {
     }
 
     /// Writes how a task ended; an earlier result stays.
-    pub(super) async fn put_ended(&self, number: u32, ended: &Ended) -> Result<(), Failure> {
-        self.backend.put_absent(&named("ended", number), encoded(ended)).await.map(|_| ())
+    pub(super) async fn put_ended(
+        &self,
+        bag: &BagRecord,
+        number: u32,
+        ended: &Ended,
+    ) -> Result<(), Failure> {
+        let (name, bytes) = (named("ended", number), encoded(ended));
+        let mut written = self.backend.put_absent(&name, bytes.clone()).await;
+        if self.are_made_again(bag, written.as_ref().err()).await? {
+            written = self.backend.put_absent(&name, bytes).await;
+        }
+        written.map(|_| ())
     }
 
     /// Returns the agents by their ids. A record that is damaged is reported, and left out.
@@ -367,8 +407,13 @@ impl BagStore {
     }
 
     /// Writes an agent down.
-    pub(super) async fn put_agent(&self, id: &str, record: &AgentRecord) -> Result<(), Failure> {
-        self.backend.replace(&format!("agents/{id}"), encoded(record)).await
+    pub(super) async fn put_agent(
+        &self,
+        bag: &BagRecord,
+        id: &str,
+        record: &AgentRecord,
+    ) -> Result<(), Failure> {
+        self.replace(bag, &format!("agents/{id}"), encoded(record)).await
     }
 
     /// Reads a record of a directory. One that cannot be read, while its directory can, is damaged:
