@@ -636,7 +636,7 @@ fn played(seed: u64, bug: Option<WriterBug>) -> RoundsWorld {
 #[test]
 fn what_is_acknowledged_is_applied_once_by_all_and_what_is_refused_by_none_whatever_fails() {
     let mut all = WriterCounts::default();
-    for seed in 0..40 {
+    for seed in 0..400 {
         let world = played(seed, None);
         assert_eq!(world.violation, None, "seed {seed}");
         all.add(&world.counts);
