@@ -51,6 +51,16 @@ pub(crate) fn mounted_there(directory: &Path) -> io::Result<MountedThere> {
     Ok(mounted((&found).into(), [(&above).into(), (&root).into()]))
 }
 
+/// Returns whether a path itself, and not what a link leads to, is the root of a mount; `None`
+/// where the system does not show that (before Linux 5.8).
+///
+/// # Errors
+/// The system does not show the path, as where the server of a file system is away.
+pub(crate) fn is_mount_root(path: &Path) -> io::Result<Option<bool>> {
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
+    Ok(DirectoryLook::from(&found).is_mount_root)
+}
+
 /// Decides by a directory, and by the one above it and `/`.
 fn mounted(directory: DirectoryLook, others: [DirectoryLook; 2]) -> MountedThere {
     let is_same = others.iter().any(|other| other.device == directory.device);

@@ -392,11 +392,11 @@ impl Unpacking {
             Ok(())
         };
         set(place, |kind| matches!(kind, EntryKind::File { .. }))?;
-        let failed = |error: io::Error| Failure::file(&self.directory, error);
         let replaced = ReplacedState::replace(&self.directory, place, &self.id)?;
-        fs::remove_dir(place).map_err(failed)?;
         // A directory that its owner may not write to cannot be moved out of the place.
-        set(&self.directory, |kind| matches!(kind, EntryKind::Directory))?;
+        if let Err(failure) = set(&self.directory, |kind| matches!(kind, EntryKind::Directory)) {
+            return Err(replaced.take_back(failure));
+        }
         replaced.remove();
         Ok(())
     }
@@ -408,7 +408,7 @@ impl Unpacking {
 
 impl Drop for Unpacking {
     fn drop(&mut self) {
-        // At the end of a restore it is empty, and gone.
+        // At the end of a restore it is empty.
         let _ = remove_any(&self.place);
     }
 }

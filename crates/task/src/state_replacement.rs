@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use sanderling_command::failure::Failure;
 
-use crate::mounts::{MountedThere, mounted_there};
+use crate::mounts::{MountedThere, is_mount_root, mounted_there};
 
 /// How the name of a directory begins in which a state is unpacked before it takes its place.
 pub(crate) const UNPACKING: &str = ".sanderling-restoring";
@@ -47,6 +47,8 @@ impl MovedEntries {
 #[derive(Debug)]
 pub(crate) struct ReplacedState {
     directory: PathBuf,
+    old: PathBuf,
+    moved: MovedEntries,
 }
 
 impl ReplacedState {
@@ -66,22 +68,37 @@ impl ReplacedState {
             moved.add(found, &old)?;
             moved.add(entries(place)?, directory)
         });
-        if let Err(failure) = replaced {
-            moved.take_back();
-            // One with something in it stays.
-            let _ = fs::remove_dir(&old);
-            return Err(failure);
+        let replaced_state = Self { directory: directory.to_owned(), old, moved };
+        match replaced {
+            Ok(()) => Ok(replaced_state),
+            Err(failure) => Err(replaced_state.take_back(failure)),
         }
-        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// Puts what was replaced back, because of a failure. Returns the failure to report.
+    pub(crate) fn take_back(self, failure: Failure) -> Failure {
+        self.moved.take_back();
+        if fs::remove_dir(&self.old).is_ok() {
+            return failure;
+        }
+        failure.next(format!("move what is in {} back", self.old.display()))
     }
 
     /// Removes what was replaced, also by restores that were killed then. What cannot be removed
     /// stays for the next restore: it is no part of the state.
     pub(crate) fn remove(self) {
         for path in entries(&self.directory).unwrap_or_default() {
-            if is_old(&path) {
-                let _ = remove_any(&path);
+            let name = path.file_name().unwrap_or_default();
+            let Some(id) = name.as_bytes().strip_prefix(OLD.as_bytes()) else { continue };
+            if expect_no_mount(&path).is_err() {
+                continue;
             }
+            // If this is killed, the next restore removes one of this name before it unpacks.
+            let mut gone = OsStr::new(UNPACKING).to_owned();
+            gone.push("-gone");
+            gone.push(OsStr::from_bytes(id));
+            let gone = self.directory.join(gone);
+            let _ = remove_any(if fs::rename(&path, &gone).is_ok() { &gone } else { &path });
         }
     }
 }
@@ -107,19 +124,32 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// Refuses an entry at or below which something is mounted, as far as the system shows that.
 fn expect_no_mount(path: &Path) -> Result<(), Failure> {
-    if !fs::symlink_metadata(path).is_ok_and(|it| it.is_dir()) {
+    let failed = |error: io::Error| Failure::file(path, error);
+    // A mount whose server is away fails here.
+    let is_directory = fs::symlink_metadata(path).map_err(failed)?.is_dir();
+    let is_mounted = is_mount_root(path).ok().flatten().unwrap_or_else(|| {
+        is_directory && !matches!(mounted_there(path), Ok(MountedThere::Nothing) | Err(_))
+    });
+    if is_mounted {
+        return Err(failed(io::ErrorKind::ResourceBusy.into()));
+    }
+    if !is_directory {
         return Ok(());
     }
-    if !matches!(mounted_there(path), Ok(MountedThere::Nothing) | Err(_)) {
-        let error = io::Error::from(io::ErrorKind::ResourceBusy);
-        return Err(Failure::file(path, error));
+    match fs::read_dir(path) {
+        // Its owner may not read it, so what is below is not seen.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(_) => entries(path)?.iter().try_for_each(|below| expect_no_mount(below)),
     }
-    entries(path).unwrap_or_default().iter().try_for_each(|below| expect_no_mount(below))
 }
 
 /// Moves an entry, also a directory that its owner may not write to: it has its mode again then.
 fn move_any(from: &Path, to: &Path) -> io::Result<()> {
     let refused = match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            return move_below(from, to, error);
+        }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => error,
         moved => return moved,
     };
@@ -128,10 +158,41 @@ fn move_any(from: &Path, to: &Path) -> io::Result<()> {
         return Err(refused);
     }
     fs::set_permissions(from, fs::Permissions::from_mode(0o700))?;
-    let moved = fs::rename(from, to);
+    let moved = match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => move_below(from, to, error),
+        moved => moved,
+    };
     let now = if moved.is_ok() { to } else { from };
-    fs::set_permissions(now, metadata.permissions())?;
+    // It is where it should be, whatever its mode.
+    let _ = fs::set_permissions(now, metadata.permissions());
     moved
+}
+
+/// Moves a directory entry by entry: one of a lower layer of an overlay (the image of a container)
+/// cannot be renamed. If an entry cannot be moved, those before it are moved back.
+fn move_below(from: &Path, to: &Path, refused: io::Error) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(from)?;
+    if !metadata.is_dir() {
+        return Err(refused);
+    }
+    fs::create_dir(to)?;
+    let moved = move_entries(from, to);
+    if moved.is_err() {
+        let _ = move_entries(to, from);
+    }
+    let now = if moved.is_ok() { to } else { from };
+    let _ = fs::set_permissions(now, metadata.permissions());
+    moved
+}
+
+/// Moves all that is in a directory into another one, and removes it.
+fn move_entries(from: &Path, to: &Path) -> io::Result<()> {
+    fs::set_permissions(from, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        move_any(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    fs::remove_dir(from)
 }
 
 /// Makes a directory for its owner alone; one that exists stays as it is.
@@ -191,6 +252,36 @@ mod tests {
         replaced.remove();
         fs::remove_dir(&place).unwrap();
         assert_eq!(entries(directory).unwrap(), [directory.join("new")]);
+    }
+
+    #[test]
+    fn directory_that_cannot_be_renamed_is_moved_entry_by_entry_with_its_mode() {
+        let root = tempfile::tempdir().unwrap();
+        let (from, to) = (root.path().join("from"), root.path().join("to"));
+        fs::create_dir_all(from.join("below")).unwrap();
+        fs::write(from.join("below/file"), "kept").unwrap();
+        fs::set_permissions(&from, fs::Permissions::from_mode(0o500)).unwrap();
+        let refused = || io::Error::from(io::ErrorKind::CrossesDevices);
+        move_below(&from, &to, refused()).unwrap();
+        assert_eq!(fs::read_to_string(to.join("below/file")).unwrap(), "kept");
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o500);
+        assert!(!from.exists());
+        let file = to.join("below/file");
+        assert!(move_below(&file, &from, refused()).is_err(), "a file is on another device");
+    }
+
+    #[test]
+    fn what_was_replaced_is_put_back_after_a_later_failure() {
+        let root = tempfile::tempdir().unwrap();
+        let (directory, place) = (root.path(), root.path().join(".sanderling-restoring-01"));
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("state"), "new").unwrap();
+        fs::write(directory.join("state"), "old").unwrap();
+        let replaced = ReplacedState::replace(directory, &place, "01").unwrap();
+        drop(replaced.take_back(Failure::file(directory, io::ErrorKind::Other.into())));
+        assert_eq!(fs::read_to_string(directory.join("state")).unwrap(), "old");
+        assert_eq!(fs::read_to_string(place.join("state")).unwrap(), "new");
+        assert!(!directory.join(format!("{OLD}-01")).exists());
     }
 
     /// The new state cannot be read to its end.

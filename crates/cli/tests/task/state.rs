@@ -383,4 +383,14 @@ fn restore_over_a_directory_with_a_mount_below_it_leaves_what_was_there() {
         drop(mounted);
         place.restored();
     }
+    // A file is no directory whose entries show that something is mounted there.
+    let (from, point) = (place.path("bound"), to.join("m/file"));
+    fs::write(&from, "bound").expect("written");
+    fs::create_dir_all(to.join("m")).expect("made");
+    fs::write(&point, "").expect("written");
+    let mounted = Mounted::bound(&from, &point);
+    let restored = run(place.task("restore").arg("--state").arg(&to));
+    assert_ne!(restored.code, 0, "{restored}");
+    assert_eq!(fs::read_to_string(&point).expect("it is there"), "bound");
+    drop(mounted);
 }

@@ -176,6 +176,8 @@ impl EndRecord {
     async fn look_at_lock(&self, lock: &TaskLock) -> Result<EndInput, Failure> {
         let looks = tokio::join!(self.store.has(&self.bag), lock.is_held());
         let (is_there, is_held) = (looks.0?, looks.1?);
+        // The look at the bag may have taken longer than the lock lasts.
+        let is_held = is_held && (!is_there || lock.may_remove().await?);
         Ok(match is_there {
             true => EndInput::LockSeen { is_held },
             false => EndInput::BagSeen { is_there },
