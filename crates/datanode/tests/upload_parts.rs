@@ -1,5 +1,5 @@
 //! How many requests an upload to the bucket of a durable directory takes, and when its parts give
-//! way to clients that read.
+//! way to clients that read. What a bucket answers that did not do what it was to do.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
 use std::collections::BTreeMap;
@@ -46,6 +46,10 @@ struct Bucket {
     /// The parts that it is taking, and how many it has taken.
     taking: usize,
     taken: usize,
+    /// Answers that uploads are completed, and keeps what it has.
+    completes_nothing: bool,
+    /// Has nothing at all any more.
+    is_gone: bool,
 }
 
 type Parameters = BTreeMap<String, String>;
@@ -72,6 +76,9 @@ async fn answer(
 
 impl Bucket {
     fn answer(&mut self, method: Method, key: String, of: &Parameters, body: Bytes) -> Response {
+        if self.is_gone {
+            return StatusCode::NOT_FOUND.into_response();
+        }
         if key.is_empty() {
             return xml("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
         }
@@ -109,8 +116,12 @@ impl Bucket {
             }
             (Method::POST, _) => {
                 let parts: Vec<Bytes> = std::mem::take(&mut self.parts).into_values().collect();
-                self.objects.insert(key, parts.concat().into());
-                let tag = "<ETag>\"1\"</ETag>";
+                let tag = if self.completes_nothing {
+                    "<ETag>\"2\"</ETag>"
+                } else {
+                    self.objects.insert(key, parts.concat().into());
+                    "<ETag>\"1\"</ETag>"
+                };
                 xml(&format!(
                     "<CompleteMultipartUploadResult>{tag}</CompleteMultipartUploadResult>"
                 ))
@@ -245,15 +256,19 @@ impl Packed {
     /// Sends the object and completes it; returns how many requests that took.
     async fn put(&self) -> usize {
         self.bucket.lock().requests.clear();
-        let (upload, parts) = self.send().await.unwrap();
-        let (key, bytes) = ("x".to_owned(), self.content.len() as u64);
-        let changes = vec![StoreChange::Complete { key, upload, parts, bytes }];
-        let (directory, store) = (ObjectId(7), "s".to_owned());
-        let made = self.caller.order(Order::ChangeStore { directory, store, changes }).await;
+        let made = self.send_and_complete().await;
         assert!(matches!(made, OrderReply::StoreChanged { done: 1, failure: None }), "{made:?}");
         let bucket = self.bucket.lock();
         assert!(bucket.objects["place/x"] == self.content, "the object has other bytes");
         bucket.requests.len()
+    }
+
+    async fn send_and_complete(&self) -> OrderReply {
+        let (upload, parts) = self.send().await.unwrap();
+        let (key, bytes) = ("x".to_owned(), self.content.len() as u64);
+        let changes = vec![StoreChange::Complete { key, upload, parts, bytes }];
+        let (directory, store) = (ObjectId(7), "s".to_owned());
+        self.caller.order(Order::ChangeStore { directory, store, changes }).await
     }
 }
 
@@ -274,6 +289,40 @@ async fn pack_takes_four_requests_once_the_bucket_has_shown_how_fast_it_is() {
     assert_eq!(packed.put().await, 3 + 1 + 5);
     // It then gets parts of half a pack at most.
     assert_eq!(packed.put().await, 3 + 3);
+    packed.server.stop().await;
+}
+
+/// The object that the name had before has as many bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_that_the_bucket_only_answers_to_have_completed_is_not_made() {
+    let packed = Packed::start_with(vec![MIB], None).await;
+    packed.put().await;
+    packed.bucket.lock().completes_nothing = true;
+    let made = packed.send_and_complete().await;
+    let OrderReply::StoreChanged { done: 0, failure: Some(failure) } = &made else {
+        panic!("{made:?}")
+    };
+    assert!(failure.to_string().contains("another entity tag"), "{failure}");
+    packed.bucket.lock().completes_nothing = false;
+    packed.put().await;
+    packed.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_in_a_bucket_that_is_gone_is_not_ended() {
+    let packed = Packed::start_with(vec![MIB], None).await;
+    let (upload, _) = packed.send().await.unwrap();
+    let end = || {
+        let (directory, store) = (ObjectId(7), "s".to_owned());
+        let uploads = vec![("x".to_owned(), upload.clone())];
+        packed.caller.order_in(0, Order::AbortUploads { directory, store, uploads })
+    };
+    packed.bucket.lock().is_gone = true;
+    let refused = end().await;
+    let Err(CallError::Refused(refusal)) = &refused else { panic!("{refused:?}") };
+    assert!(matches!(refusal, Refusal::TierFailed { .. }), "{refusal}");
+    packed.bucket.lock().is_gone = false;
+    assert!(matches!(end().await, Ok(OrderReply::Done)));
     packed.server.stop().await;
 }
 

@@ -384,7 +384,8 @@ fn what_a_killed_node_had_is_read_back_from_the_store() {
         (nodes["nodes"].as_array().map(Vec::len) == Some(1)).then_some(())
     });
     block_on(async {
-        let client = cluster.client().await;
+        // A node alone looks for an object twice before it is lost.
+        let client = cluster.client().await.with_deadline(SOON);
         let read = client.get(&path("/out/big")).await.expect("it is in the store");
         assert!(read == bytes_of(1, 10 << 20), "other bytes came back");
         client.get(&path("/out/gone")).await.expect_err("it is nowhere");

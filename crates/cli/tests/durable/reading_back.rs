@@ -423,7 +423,8 @@ fn object_is_not_read_back_from_what_it_replaced() {
     cluster.add("dies", &[]);
     make(&cluster, "/out");
     block_on(async {
-        let client = cluster.client().await;
+        // A node alone looks for an object twice before it is lost.
+        let client = cluster.client().await.with_deadline(SOON);
         let old = put_on(&cluster, &client, "dies").await;
         put(&client, "/out/new", 2, ONE_BLOCK).await;
         assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);

@@ -29,6 +29,10 @@ const _: () = assert!(RESTORES_OF_DIRECTORY_MAX > 0);
 /// How long a node gets no bytes that are read back after it, or the namenode, took none.
 const LEAVES_FOR: Millis = RETRY_MAX;
 
+/// How long after a look at the store that did not find an object the same node looks again: a
+/// fault that passes has as long as a store that fails has between two tries.
+const SECOND_LOOK_AFTER: Millis = RETRY_MAX;
+
 /// Objects that are to be read back.
 #[derive(Debug, Default)]
 pub(super) struct Restores {
@@ -52,6 +56,17 @@ struct Restore {
     failed: BTreeSet<NodeId>,
     /// The block that was reported last to have a home again.
     reported: Option<ReportedBlock>,
+    /// The look that did not find it, by the name of that look. One alone may be a fault of the
+    /// store or of a proxy before it.
+    missed: Option<MissedLook>,
+}
+
+/// A look at a store that did not find an object as it was.
+#[derive(Debug)]
+struct MissedLook {
+    key: String,
+    node: NodeId,
+    at: Instant,
 }
 
 /// A block that was reported to be read back. If views show it as lost for all that, the namenode
@@ -98,8 +113,9 @@ impl Restore {
     fn new(place: usize, loss: DurableLoss) -> Self {
         // Without blocks it finds no room: it counts as failed until it does.
         let tries = u32::from(loss.blocks.is_empty());
-        let (is_busy, retry_at, failed, reported) = (false, None, BTreeSet::new(), None);
-        Self { loss, place, is_busy, tries, retry_at, failed, reported }
+        let (is_busy, retry_at, failed) = (false, None, BTreeSet::new());
+        let (reported, missed) = (None, None);
+        Self { loss, place, is_busy, tries, retry_at, failed, reported, missed }
     }
 
     /// Takes what a view shows. Returns the node that the namenode does not take for a home.
@@ -129,6 +145,18 @@ impl Restore {
         self.tries += 1;
         self.failed.insert(node);
         self.retry_at = Some(now + doubled(RETRY_MIN, self.tries, RETRY_MAX));
+    }
+
+    /// Notes that a node did not find the object. Returns when this node may look again; `None` if
+    /// the object is missing: two nodes did not find it by its name, or one of them twice.
+    fn miss(&mut self, now: Instant, node: NodeId) -> Option<Instant> {
+        let first = self.missed.take().filter(|it| it.key == self.loss.key);
+        let new = || MissedLook { key: self.loss.key.clone(), node, at: now };
+        let first = first.unwrap_or_else(new);
+        let again_at = first.at + SECOND_LOOK_AFTER;
+        let is_missing = first.node != node || again_at <= now;
+        self.missed = Some(first);
+        (!is_missing).then_some(again_at)
     }
 }
 
@@ -383,6 +411,7 @@ impl DurableDrain {
                 let is_whole = tiers.len() >= blocks.len();
                 restore.tries = 0;
                 restore.failed.clear();
+                restore.missed = None;
                 if !is_whole {
                     restore.failed.insert(node);
                 }
@@ -394,16 +423,7 @@ impl DurableDrain {
                 self.restore_succeeded(directory, is_whole);
             }
             Err(DurableCallError::Refused(Refusal::BlockDamaged { .. })) => {
-                // The store lacks the object, or has another one in its place.
-                restore.tries = 0;
-                let DurableLoss { store, key, .. } = &restore.loss;
-                let why = format!("the store {store} does not have it as it was");
-                let missing = |first: &LostBlock| {
-                    let LostBlock { block, epoch, .. } = *first;
-                    MissingObject { object, key: key.clone(), block, epoch, why }
-                };
-                self.missing.extend(blocks.first().map(missing));
-                self.restore_succeeded(directory, true);
+                self.on_missed(now, (directory, object, node), blocks);
             }
             Err(DurableCallError::Refused(Refusal::Moved { .. })) => {
                 // It is fenced: another node is tried at once.
@@ -417,6 +437,46 @@ impl DurableDrain {
                 self.stall_reads(directory, &error.to_string());
             }
         }
+    }
+
+    /// Takes the answer that the store lacks an object, or has another one in its place. After the
+    /// first one it is looked for once more: the report is for good.
+    fn on_missed(
+        &mut self,
+        now: Instant,
+        (directory, object, node): (ObjectId, ObjectId, NodeId),
+        blocks: &[LostBlock],
+    ) {
+        let Some(restore) = self.restores.objects.get_mut(&object) else { return };
+        let again_at = restore.miss(now, node);
+        let DurableLoss { store, key, .. } = &restore.loss;
+        let Some(again_at) = again_at else {
+            let why = format!("the store {store} does not have it as it was");
+            let missing = |first: &LostBlock| {
+                let LostBlock { block, epoch, .. } = *first;
+                MissingObject { object, key: key.clone(), block, epoch, why }
+            };
+            self.missing.extend(blocks.first().map(missing));
+            restore.tries = 0;
+            self.restore_succeeded(directory, true);
+            return;
+        };
+        let why = format!(
+            "the store {store} does not have {key} as it was: it is looked for once more before \
+             its lost bytes are given up"
+        );
+        restore.is_busy = false;
+        restore.failed.insert(node);
+        let leaving = &self.restores.leaving;
+        let stays = |node: NodeId| leaving.get(&node).is_none_or(|until| *until <= now);
+        let looks = |node: NodeId| stays(node) && !restore.failed.contains(&node);
+        let mut reached = self.nodes.values().filter(|(node, _)| node.stores.contains(store));
+        if reached.any(|(node, _)| looks(node.node)) {
+            return;
+        }
+        restore.tries = restore.tries.max(1);
+        restore.retry_at = Some(again_at);
+        self.stall_reads(directory, &why);
     }
 
     /// Notes that a store has answered; it is given more if the whole order was executed.

@@ -562,7 +562,7 @@ impl World {
                 _ => Some(self.execute(&output)?),
             };
             let answer = answer.unwrap_or_else(|| Self::no_answer(&output));
-            self.drain.handle(self.now, answer);
+            self.give(&output, answer);
         }
     }
 

@@ -186,10 +186,16 @@ impl Bucket {
     ) -> Result<(), StoreError> {
         let (place, upload) = (self.place(key)?, upload.to_owned());
         let parts = parts.iter().map(|part| PartId { content_id: part.clone() }).collect();
-        self.store.complete_multipart(&place, &upload, parts).await?;
-        let found = self.store.head(&place).await?.size;
-        if found != bytes {
-            return Err(StoreError::ObjectLength { key: key.to_owned(), found, bytes });
+        let completed = self.store.complete_multipart(&place, &upload, parts).await?;
+        let found = self.store.head(&place).await?;
+        if found.size != bytes {
+            let (key, found) = (key.to_owned(), found.size);
+            return Err(StoreError::ObjectLength { key, found, bytes });
+        }
+        // The name may have had an object of that length before.
+        let (wanted, there) = (tag(completed.e_tag.as_deref()), tag(found.e_tag.as_deref()));
+        if wanted.is_some() && there.is_some() && wanted != there {
+            return Err(StoreError::OtherObject { key: key.to_owned() });
         }
         Ok(())
     }
@@ -264,8 +270,20 @@ impl Bucket {
 
     pub(super) async fn abort(&self, key: &str, upload: &str) -> Result<(), StoreError> {
         match self.store.abort_multipart(&self.place(key)?, &upload.to_owned()).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Ok(()) => Ok(()),
+            // The upload is gone, or the whole bucket.
+            Err(object_store::Error::NotFound { .. }) => match self.read_owner().await? {
+                Some(_) => Ok(()),
+                None => Err(StoreError::BucketGone),
+            },
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Returns an entity tag without its quotes and the mark of a weak one; `None` if there is none.
+fn tag(answered: Option<&str>) -> Option<&str> {
+    let tag = answered?.trim();
+    let tag = tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"');
+    (!tag.is_empty()).then_some(tag)
 }

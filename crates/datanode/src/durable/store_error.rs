@@ -63,6 +63,12 @@ pub(super) enum StoreError {
     UploadLength { key: String, found: u64, bytes: u64 },
     #[error("{key} has {found} bytes there, not {bytes}")]
     ObjectLength { key: String, found: u64, bytes: u64 },
+    /// The server has answered that an upload is completed, and shows something else.
+    #[error(
+        "{key} has another entity tag there than the upload that the server has completed: it may \
+         be an older object, so it is sent again"
+    )]
+    OtherObject { key: String },
     #[error("the bucket is gone")]
     BucketGone,
     #[error(

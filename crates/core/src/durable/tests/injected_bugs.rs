@@ -86,6 +86,34 @@ impl World {
             _ => {}
         }
     }
+
+    /// Gives the drain the answer to a call. In the world of the rare seed, a node that looks for
+    /// an object once more finds it as little as the first one, at once: nothing is drawn for it.
+    pub(super) fn give(&mut self, output: &DurableOutput, answer: DurableInput) {
+        let is_missed = match &answer {
+            DurableInput::Restored { answer: Err(DurableCallError::Refused(refusal)), .. } => {
+                matches!(refusal, Refusal::BlockDamaged { .. })
+            }
+            _ => false,
+        };
+        self.drain.handle(self.now, answer);
+        let DurableOutput::Restore { loss, .. } = output else { return };
+        if !is_missed || self.bug != Some(InjectedBug::IgnoresNames) {
+            return;
+        }
+        let found = self.drain.outputs.iter().enumerate().find_map(|(at, next)| match next {
+            DurableOutput::Restore { call, loss: it, .. } if it.object == loss.object => {
+                Some((at, *call))
+            }
+            _ => None,
+        });
+        if let Some((at, call)) = found {
+            self.drain.outputs.remove(at);
+            let block = loss.blocks[0].block;
+            let answer = Err(DurableCallError::Refused(Refusal::BlockDamaged { block }));
+            self.drain.handle(self.now, DurableInput::Restored { call, answer });
+        }
+    }
 }
 
 #[test]

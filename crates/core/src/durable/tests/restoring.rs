@@ -57,11 +57,12 @@ fn reported(drain: &mut DurableDrain) -> (DurableCall, DurableReport) {
     }
 }
 
-/// Answers that the store does not have what is to be read back.
-fn missed(drain: &mut DurableDrain) {
-    let (call, _) = ordered(drain);
+/// Answers that the store does not have what is to be read back. Returns the node of the order.
+fn missed(drain: &mut DurableDrain, now: Instant) -> NodeId {
+    let (call, node) = ordered(drain);
     let answer = Err(DurableCallError::Refused(Refusal::BlockDamaged { block: BlockId(1) }));
-    drain.handle(NOW, DurableInput::Restored { call, answer });
+    drain.handle(now, DurableInput::Restored { call, answer });
+    node
 }
 
 /// Returns the report that the store does not have the object by the name of [`view`].
@@ -74,11 +75,42 @@ fn missing() -> Vec<MissingObject> {
 fn object_is_missing_by_its_name_if_a_datanode_finds_another_one_in_the_store() {
     let mut drain = DurableDrain::default();
     drain.handle(NOW, view(true));
-    missed(&mut drain);
+    missed(&mut drain, NOW);
+    missed(&mut drain, NOW);
     // The store answers, so the directory is stalled no more.
     let stalled = vec![(DIRECTORY, String::new())];
     let progress = DurableProgress { stalled, ..DurableProgress::default() };
     assert_eq!(reported(&mut drain).1, DurableReport { progress, missing: missing() });
+}
+
+/// Another node looks at once, and a node alone after a pause.
+#[test]
+fn object_that_one_look_does_not_find_is_looked_for_once_more() {
+    let mut drain = DurableDrain::default();
+    drain.handle(NOW, view(true));
+    let first = missed(&mut drain, NOW);
+    let (call, second) = ordered(&mut drain);
+    assert_ne!(first, second);
+    drain.handle(NOW, DurableInput::Restored { call, answer: Ok(vec![Tier::Dram]) });
+    let (_, report) = reported(&mut drain);
+    assert_eq!((report.progress.restored.len(), report.missing), (1, Vec::new()));
+
+    let DurableInput::View { work, mut nodes, losses } = view(true) else { panic!("a view") };
+    nodes.truncate(1);
+    let mut drain = DurableDrain::default();
+    drain.handle(NOW, DurableInput::View { work, nodes, losses });
+    let first = missed(&mut drain, NOW);
+    let (call, report) = reported(&mut drain);
+    let (directory, why) = &report.progress.stalled[0];
+    assert_eq!((*directory, report.missing), (DIRECTORY, Vec::new()));
+    assert!(why.contains("looked for once more"), "{why}");
+    drain.handle(NOW, DurableInput::Reported { call, is_done: true });
+    assert_eq!(drain.poll_output(), None, "it looks again after a pause");
+    let later = NOW + RETRY_MAX;
+    assert_eq!(drain.deadline(), Some(later));
+    drain.handle_deadline(later);
+    assert_eq!(missed(&mut drain, later), first);
+    assert_eq!(reported(&mut drain).1.missing, missing());
 }
 
 /// A namenode that does not read what is missing refuses the whole report.
@@ -86,10 +118,12 @@ fn object_is_missing_by_its_name_if_a_datanode_finds_another_one_in_the_store() 
 fn object_whose_report_has_no_answer_is_read_again_and_the_rest_goes_before_it() {
     let mut drain = DurableDrain::default();
     drain.handle(NOW, view(true));
-    missed(&mut drain);
+    missed(&mut drain, NOW);
+    missed(&mut drain, NOW);
     let (call, report) = reported(&mut drain);
     drain.handle(NOW, DurableInput::Reported { call, is_done: false });
-    missed(&mut drain);
+    // It was looked for twice.
+    missed(&mut drain, NOW);
     assert_eq!(drain.poll_output(), None, "it is reported after a pause");
     let again = drain.deadline().expect("it is tried again");
     drain.handle_deadline(again);
