@@ -60,6 +60,10 @@ impl Group {
         join: Option<&str>,
         flags: &[&str],
     ) -> Server {
+        self.launch(place, listen, join, flags).serves()
+    }
+
+    fn launch(&self, place: usize, listen: &str, join: Option<&str>, flags: &[&str]) -> Starting {
         let name = format!("namenode-{place}");
         let catalog = text(self.catalog(place));
         let mut words =
@@ -68,7 +72,7 @@ impl Group {
         words.extend(flags);
         let mut program = self.program.as_deref().map_or_else(sanderling, program_at);
         program.envs(self.variables.iter().map(|(name, value)| (*name, value.as_path())));
-        Starting::by(program, self.directory.path(), &name, &words).serves()
+        Starting::by(program, self.directory.path(), &name, &words)
     }
 
     pub(crate) fn add(&mut self, listen: &str, join: Option<&str>, flags: &[&str]) {
@@ -100,6 +104,11 @@ impl Group {
     pub(crate) fn restart(&mut self, place: usize) {
         let address = self.addresses[place].clone();
         self.members[place] = Some(self.spawn(place, &address, None, &[]));
+    }
+
+    /// The same of a member that ends at once: it is returned before it serves.
+    pub(crate) fn restarted_to_end(&self, place: usize) -> Server {
+        self.launch(place, &self.addresses[place], None, &[]).unready()
     }
 
     pub(crate) fn running(&self) -> impl Iterator<Item = usize> {

@@ -60,7 +60,9 @@ struct RenewalPace {
 impl RenewalPace {
     fn of_job(lease: Millis) -> Self {
         let pause = Millis(lease.0 / PAUSE_PARTS).max(PAUSE_MIN);
-        Self { pause, within: Millis(lease.0 / WITHIN_PARTS).max(WITHIN_MIN) }
+        let within = Millis(lease.0 / WITHIN_PARTS).max(WITHIN_MIN);
+        assert!(within <= pause, "a renewal has failed before the next one is due");
+        Self { pause, within }
     }
 
     fn of_writer(lease: Millis) -> Self {

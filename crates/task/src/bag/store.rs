@@ -200,7 +200,7 @@ impl BagStore {
         TaskFailure::BagGone.failure(Exit::NotFound, cause).next(next)
     }
 
-    /// Makes the directories of the bag that are missing: somebody may have removed them.
+    /// Makes the directories of the bag that are missing: they may have been removed by hand.
     pub(super) async fn make_directories(&self) -> Result<(), Failure> {
         self.backend.make(&DIRECTORIES).await
     }
