@@ -58,6 +58,7 @@ impl ReplacedState {
     /// An entry cannot be moved, or something is mounted below one, whose content would be removed
     /// with it: what was there is there again.
     pub(crate) fn replace(directory: &Path, place: &Path, id: &str) -> Result<Self, Failure> {
+        assert_eq!(place.parent(), Some(directory), "renames stay on one file system");
         let old = directory.join(format!("{OLD}-{id}"));
         make_private(&old)?;
         let mut moved = MovedEntries::default();
